@@ -45,7 +45,7 @@ class Reducer:
     factor: object = None
 
     def combine(self, out, left, right):
-        """out = left op right, elementwise on flat tensors; `out` may be either of them."""
+        """Out = left op right, elementwise on flat tensors; `out` may be either of them."""
         if self.dtype.is_floating_point and self.dtype.itemsize == 1:
             out.copy_(_COMBINE[self.name](left.float(), right.float()))
         else:
@@ -75,14 +75,18 @@ def reducer(op, dtype, where):
     if name is None:
         raise ValueError(f"{where}: op={op} is not a reduce operation; known: {', '.join(_KINDS)}")
     if dtype.is_complex and name in {"MIN", "MAX"}:
-        raise ValueError(f"{where}: {name} of {short(dtype)} is undefined: no order; use real views")
+        raise ValueError(
+            f"{where}: {name} of {short(dtype)} is undefined: no order; use real views"
+        )
     if name in _BITWISE and (dtype.is_floating_point or dtype.is_complex):
         raise ValueError(f"{where}: {name} is defined on integers and bool, not on {short(dtype)}")
     if name == "AVG" and dtype == torch.bool:
         raise ValueError(f"{where}: AVG of bool is undefined; convert to a number first")
     factor = getattr(op, "factor", None) if name == "PREMUL_SUM" else None
     if name == "PREMUL_SUM" and factor is None:
-        raise ValueError(f"{where}: PREMUL_SUM needs its factor: dist._make_nccl_premul_sum(factor)")
+        raise ValueError(
+            f"{where}: PREMUL_SUM needs its factor: dist._make_nccl_premul_sum(factor)"
+        )
     return Reducer(name, dtype, factor)
 
 

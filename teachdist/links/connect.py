@@ -62,9 +62,7 @@ class Roster:
         self._door.expect(self.secret, self._put_through)
         self._sockets = {p: Sockets(self, p) for p in (COLLECTIVE, MAIL)}
         self._windows = {}
-        mine = Card(
-            rank, this_host(), os.getpid(), self._door.address, self.secret, page.place
-        )
+        mine = Card(rank, this_host(), os.getpid(), self._door.address, self.secret, page.place)
         self._cards = {rank: mine}
         store.set(self._key(rank), mine.dumps())
 
@@ -92,7 +90,7 @@ class Roster:
             try:
                 # In short waits: the store's client waits in C++, deaf to Ctrl-C.
                 self.store.wait([key], timedelta(seconds=max(0.01, patience.tick())))
-            except Exception as error:  # noqa: BLE001  each store has classes of its own
+            except Exception as error:
                 if "timeout" not in str(error).lower() and "timed out" not in str(error).lower():
                     raise PeerLost(
                         f"the store does not answer, where rank {peer} should have left its "

@@ -268,7 +268,9 @@ class Mail:
             if letter.fits is None or header.fingerprint == letter.fits:
                 return None
         said = message.words or f"{header.length} bytes"
-        return Mismatch(f"the message from rank {message.source} does not fit", message.source, said)
+        return Mismatch(
+            f"the message from rank {message.source} does not fit", message.source, said
+        )
 
     def _match(self):
         """Give messages that are in memory to receives that want them."""
@@ -327,4 +329,3 @@ class Mail:
         if letter.peer is not None:
             return [letter.peer]
         return [r for r in range(self.roster.size) if r != self.roster.rank]
-

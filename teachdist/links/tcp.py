@@ -105,7 +105,8 @@ class TcpLinks:
 
     def post(self, header, words, outgoing, patience):
         """Begin to send: outgoing[peer] is (chunks, with_words). Chunks must stay as they are
-        until `take` of the same round returns."""
+        until `take` of the same round returns.
+        """
         for peer, (chunks, with_words) in outgoing.items():
             said = words if with_words else b""
             sizes = b"".join(len(c).to_bytes(8, "little") for c in chunks)
