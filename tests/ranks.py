@@ -54,11 +54,11 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["torch", "torch.distributed", "cloudpickle", "pytest"])
 
 
-class RankDied(Exception):
+class RankDiedError(Exception):
     """A rank's process ended without an answer."""
 
 
-class RankTimeout(Exception):
+class RankTimeoutError(Exception):
     """A rank had not answered when the time was up."""
 
 
@@ -113,7 +113,7 @@ class RankPool:
         raise error
 
     def outcomes(self, fn, *args, timeout=None, **kwargs):
-        """What each rank returned or raised (RankDied, RankTimeout if it did neither)."""
+        """What each rank returned or raised (RankDiedError, RankTimeoutError if it did neither)."""
         return self._run(fn, args, kwargs, timeout)[0]
 
     def _run(self, fn, args, kwargs, timeout):
@@ -146,7 +146,7 @@ class RankPool:
                     deadline = min(deadline, time.monotonic() + GRACE)
             if not ready:
                 for rank in waiting.values():
-                    outcomes[rank] = RankTimeout(
+                    outcomes[rank] = RankTimeoutError(
                         f"rank {rank} had not finished, it was killed here:\n{self._stack(rank)}"
                     )
                     failed.append(rank)
@@ -159,7 +159,7 @@ class RankPool:
         except (EOFError, OSError):
             self._processes[rank].join(GRACE)
             code = self._processes[rank].exitcode
-            return RankDied(f"rank {rank} died, exit code {code}"), False
+            return RankDiedError(f"rank {rank} died, exit code {code}"), False
         if kind == "returned":
             return payload, True
         error = payload if payload is not None else RuntimeError(text)
@@ -224,7 +224,7 @@ def _rank(pipe, place):
         pr_set_pdeathsig = 1  # a test run that is killed takes its ranks along
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    stack = Path(directory, f"stack{rank}").open("w")
+    stack = Path(directory, f"stack{rank}").open("w")  # noqa: SIM115  open for good
     faulthandler.register(signal.SIGUSR1, file=stack)
     os.environ |= {
         "RANK": str(rank),

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import RankDied, RankPool, RankTimeout, run_ranks, shared_pool
+from ranks import RankDiedError, RankPool, RankTimeoutError, run_ranks, shared_pool
 
 
 def rank_sum(start):
@@ -61,14 +61,14 @@ def test_exception_names_rank_and_line():
 
 
 def test_exception_that_cannot_travel_comes_as_text():
-    class Odd(Exception):
+    class OddError(Exception):
         def __init__(self, a, b):
             super().__init__(f"{a}{b}")
 
     def fail():
-        raise Odd(1, 2)
+        raise OddError(1, 2)
 
-    with pytest.raises(RuntimeError, match="Odd: 12"):
+    with pytest.raises(RuntimeError, match="OddError: 12"):
         shared_pool(2).run(fail)
 
 
@@ -79,7 +79,7 @@ def test_dead_rank_is_named():
 
     outcomes = shared_pool(2).outcomes(die)
     assert outcomes[0] is None
-    assert isinstance(outcomes[1], RankDied)
+    assert isinstance(outcomes[1], RankDiedError)
     assert "rank 1 died, exit code -9" in str(outcomes[1])
 
 
@@ -93,7 +93,7 @@ def test_time_out_shows_where_a_rank_stands_and_kills_it():
     before = pool.run(os.getpid)
     outcomes = pool.outcomes(hang_around, timeout=1)
     assert outcomes[1] == before[1]
-    assert isinstance(outcomes[0], RankTimeout)
+    assert isinstance(outcomes[0], RankTimeoutError)
     assert "in hang_around" in str(outcomes[0])
     with pytest.raises(ProcessLookupError):
         os.kill(before[0], 0)
