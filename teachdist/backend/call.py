@@ -106,8 +106,8 @@ def all_gather(outputs, tensor, rank, size):
     check_list(outputs, size, tensor, "all_gather", "tensor_list")
     if outputs[rank].numel() != tensor.numel():
         raise ValueError(
-            f"all_gather: tensor_list[{rank}] has {outputs[rank].numel()} elements, but this rank's "
-            f"own tensor, which will be put there, has {tensor.numel()}"
+            f"all_gather: tensor_list[{rank}] has {outputs[rank].numel()} elements, but this "
+            f"rank's own tensor, which will be put there, has {tensor.numel()}"
         )
     counts = tuple(t.numel() for t in outputs)
     words = describe("all_gather", tensor)
@@ -371,8 +371,8 @@ def check_list(tensors, size, like, op, argument, even=False, written=True):
         if written and tensor.numel():
             if tensor.data_ptr() in places:
                 raise ValueError(
-                    f"{op}: {argument}[{i}] shares its memory with an entry before it, so all would "
-                    "show the last one written; make a tensor per rank, not [t] * world_size"
+                    f"{op}: {argument}[{i}] shares its memory with an entry before it, so all "
+                    "would show the last one written; make a tensor per rank, not [t] * world_size"
                 )
             places.add(tensor.data_ptr())
 

@@ -206,8 +206,8 @@ class Member:
             raise dist.DistBackendError(f'{words}: group "{self.name}" was destroyed on this rank')
         if self.broken is not None:
             raise dist.DistBackendError(
-                f'{words}: group "{self.name}" ended with an error: {self.broken} Destroy the group '
-                "and make it anew (a notebook does so by itself before the next cell)."
+                f'{words}: group "{self.name}" ended with an error: {self.broken} Destroy the '
+                "group and make it anew (a notebook does so by itself before the next cell)."
             )
 
     def fail(self, error, sequence, words):

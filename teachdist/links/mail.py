@@ -264,9 +264,10 @@ class Mail:
     def _misfit(self, letter, message):
         """What is wrong with a message for a receive that it matches, or None."""
         header = message.header
-        if header.kind == POINT_TO_POINT and header.length == len(letter.buffer):
-            if letter.fits is None or header.fingerprint == letter.fits:
-                return None
+        same_length = header.length == len(letter.buffer)
+        same_kind = letter.fits is None or header.fingerprint == letter.fits
+        if header.kind == POINT_TO_POINT and same_length and same_kind:
+            return None
         said = message.words or f"{header.length} bytes"
         return Mismatch(
             f"the message from rank {message.source} does not fit", message.source, said

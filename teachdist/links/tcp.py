@@ -104,8 +104,9 @@ class TcpLinks:
         self._outgoing = {}  # peer -> deque of senders
 
     def post(self, header, words, outgoing, patience):
-        """Begin to send: outgoing[peer] is (chunks, with_words). Chunks must stay as they are
-        until `take` of the same round returns.
+        """Begin to send: outgoing[peer] is (chunks, with_words).
+
+        Chunks must stay as they are until `take` of the same round returns.
         """
         for peer, (chunks, with_words) in outgoing.items():
             said = words if with_words else b""
