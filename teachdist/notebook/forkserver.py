@@ -37,7 +37,7 @@ TOO_SHORT = 2.0  # an engine that lived less than this failed to start
 TRIES = 3  # an engine that fails to start so often in a row is given up
 
 _PR_SET_PDEATHSIG = 1
-_IMPORTS = ("numpy", "torch", "torch.distributed", "ipyparallel.engine.app", "ipykernel.ipkernel")
+_IMPORTS = ("torch.distributed", "teachdist.notebook.engine", "ipykernel.ipkernel")
 
 
 class ForkServer:
@@ -97,11 +97,8 @@ class ForkServer:
 
     def _reap(self):
         """Ranks whose process ended since the last look."""
-        dead = []
-        for pid in list(self.children):
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                dead.append(self.children.pop(pid))
-        return dead
+        gone = [pid for pid in self.children if os.waitpid(pid, os.WNOHANG)[0]]
+        return [self.children.pop(pid) for pid in gone]
 
     def _replace_dead(self):
         for rank in self._reap():
@@ -134,9 +131,10 @@ def _become_child(server):
 
 def _serve(rank, engine_args):
     """Be the engine ``rank``; does not return."""
-    from ipyparallel.engine.app import IPEngine
+    from teachdist.notebook.engine import ForkedNanny, RankEngine
 
-    IPEngine.launch_instance(argv=[f"--IPEngine.id={rank}", *engine_args])
+    RankEngine.forked_nanny = ForkedNanny()
+    RankEngine.launch_instance(argv=[f"--IPEngine.id={rank}", *engine_args])
     sys.exit(0)
 
 

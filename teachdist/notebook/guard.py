@@ -22,7 +22,7 @@ LOOK_EVERY = 0.3  # seconds
 
 
 def orphaned(parent):
-    """Has the process ``parent``, which started us, ended?"""
+    """Whether the process ``parent``, which started us, has ended."""
     return os.getppid() != parent
 
 

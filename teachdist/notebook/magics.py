@@ -11,7 +11,7 @@ import shlex
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from teachdist.notebook import outputs, tasks
+from teachdist.notebook import outputs
 from teachdist.notebook.cluster import Cluster
 from teachdist.notebook.errors import ClusterError
 
@@ -83,13 +83,11 @@ class RanksMagics(Magics):
         given = words.parse_args(shlex.split(line))
         cluster = self._running()
         on = _which(given.on, cluster.n)
-        asked = [cluster._execute(rank, cell) for rank in on]
-        stuck = []
+        asked = cluster.send(lambda _: cell, on)
         try:
-            stuck = tasks.wait(asked, cluster.interrupt)
+            cluster.wait(asked)
         finally:
             outputs.show({task.rank: task.items for task in asked})
-        tasks.raise_failures(asked, stuck)
 
 
 def _which(text, n):
