@@ -41,7 +41,7 @@ def execute(path):
     NotebookClient(
         notebook,
         timeout=CELL_DEADLINE,
-        config=Config(KernelManager={"transport": "ipc"}),  # nothing listens on a port
+        config=Config(KernelManager={"transport_encryption": "auto"}),
         kernel_name="python3",
         record_timing=False,
         store_widget_state=False,
