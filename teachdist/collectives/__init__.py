@@ -3,8 +3,10 @@
 Start with `ring.py`; the vocabulary is in `schedule.py`.
 """
 
-from teachdist.collectives.catalog import algorithm, catalog, get
+from teachdist.collectives.catalog import catalog, get
 from teachdist.collectives.choose import Choice, choose
+from teachdist.collectives.own import Refused, algorithm, ensure_proven
+from teachdist.collectives.prove import CounterExample, Proof, prove
 from teachdist.collectives.rounds import Algorithm, AlgorithmError
 from teachdist.collectives.schedule import DEFINITIONS, Definition, Recv, Reduce, Send
 
@@ -23,12 +25,17 @@ __all__ = [
     "Algorithm",
     "AlgorithmError",
     "Choice",
+    "CounterExample",
     "Definition",
+    "Proof",
     "Recv",
     "Reduce",
+    "Refused",
     "Send",
     "algorithm",
     "catalog",
     "choose",
+    "ensure_proven",
     "get",
+    "prove",
 ]

@@ -83,6 +83,16 @@ def get(op: str, name: str) -> Algorithm:
     )
 
 
+def find_op(name: str) -> str:
+    """The one collective that has an algorithm of this name; a ValueError if not exactly one."""
+    ops = [op for op, known in _ALGORITHMS.items() if name in known]
+    if len(ops) == 1:
+        return ops[0]
+    if not ops:
+        raise ValueError(f"name: no collective has an algorithm {name!r}; see catalog()")
+    raise ValueError(f"op: {name!r} exists for {', '.join(ops)}; say which with op=")
+
+
 def catalog() -> dict[str, tuple[str, ...]]:
     """The names of all algorithms, by collective."""
     return {op: tuple(known) for op, known in _ALGORITHMS.items()}

@@ -15,7 +15,8 @@ them aim at the same port at the same time.
 
 Cost: all-gather, reduce-scatter, all-to-all (p-1)a + n(p-1)/p b (+ n(p-1)/p g); the one-round
 all-reduce sends the whole tensor to everybody, (p-1)(a + nb + ng). "Two-shot" is the all-reduce
-made of the direct reduce-scatter and the direct all-gather: as few bytes as the ring, in two rounds.
+made of the direct reduce-scatter and the direct all-gather: as few bytes as the ring, in two
+rounds.
 
 Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH"
 (2005), for the direct exchanges; "one-shot" and "two-shot" are the names that GPU libraries use.
