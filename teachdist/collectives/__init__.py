@@ -12,11 +12,18 @@ from teachdist.collectives.schedule import DEFINITIONS, Definition, Recv, Reduce
 
 # Importing a family enters its algorithms in the catalogue.
 from teachdist.collectives import (  # noqa: F401  # isort: skip
+    bruck,
+    chain,
     direct,
     dissemination,
+    double_tree,
+    doubling,
+    halving,
+    hierarchical,
     linear,
     pairwise,
     ring,
+    scatter_gather,
     tree,
 )
 

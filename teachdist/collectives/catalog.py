@@ -22,7 +22,7 @@ def algorithm(
     chunks: int | Callable[[int], int] | None = None,
     when: Callable[[int], bool] | None = None,
     formula: str | None = None,
-    symmetry: Callable[[int], str | None] | None = None,
+    symmetry: str | Callable[[int], str | None] | None = None,
 ):
     """Decorate a generator of (rank, size): it becomes the catalogue's `name` for `op`.
 

@@ -47,7 +47,7 @@ class Algorithm:
     pieces: int | Callable[[int], int] = 1
     when: Callable[[int], bool] | None = None
     formula: str | None = None
-    symmetry: Callable[[int], str | None] | None = None
+    symmetry: str | Callable[[int], str | None] | None = None
     builtin: bool = False
     takes_root: bool = field(init=False)
     takes_hosts: bool = field(init=False)

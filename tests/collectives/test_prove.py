@@ -14,18 +14,25 @@ from teachdist.collectives import (
     get,
     prove,
 )
+from teachdist.collectives.prove import layouts
 
 ENTRIES = [(op, name) for op, names in catalog().items() for name in names]
 
 
 def some_roots(size):
-    """Every root up to 16 ranks; above, first, second, middle and last."""
-    return range(size) if size <= 16 else sorted({0, 1, size // 2, size - 1})
+    """Every root up to 12 ranks; above, the first, one in the middle and the last."""
+    return range(size) if size <= 12 else (0, size // 2, size - 1)
+
+
+def some_layouts(size):
+    """All kinds of layout up to 12 ranks; above, hosts of four ranks and two uneven hosts."""
+    kinds = layouts(size)
+    return kinds if size <= 12 else (kinds[2], (0,) * 5 + (1,) * (size - 5))
 
 
 @pytest.mark.parametrize(("op", "name"), ENTRIES)
 def test_catalogue_is_proven_up_to_64_ranks(op, name):
-    verdict = prove(name, op, ranks=range(1, 65), roots=some_roots)
+    verdict = prove(name, op, ranks=range(1, 65), roots=some_roots, hosts=some_layouts)
     assert verdict, verdict
     assert all(get(op, name).serves(size) == (size in verdict.sizes) for size in range(1, 65))
     definition = DEFINITIONS[op]
