@@ -15,6 +15,7 @@ and unflatten bring new sets of ranks together, so they make groups: all ranks h
 They first compare what they are about to do, asking along the groups that exist already.
 """
 
+import torch
 import torch.distributed as dist
 from torch.distributed import GroupMember, ProcessGroup
 
@@ -179,11 +180,13 @@ class MeshViews:
             if groups[0] is GroupMember.NON_GROUP_MEMBER:
                 raise ValueError("this rank is not in the group, so pass mesh to say who is")
             mesh = dist.get_process_group_ranks(groups[0])
-        made = cls(device_type, mesh, mesh_dim_names=mesh_dim_names, _init_backend=False)
-        if made.ndim != len(groups):
+        mesh = torch.as_tensor(mesh, dtype=torch.int, device="cpu")
+        if mesh.ndim != len(groups):
             raise ValueError(
-                f"a mesh of {made.ndim} dimensions, {made.mesh.tolist()}, for {len(groups)} groups"
+                f"{len(groups)} process groups for a mesh of {mesh.ndim} dimensions, "
+                f"{mesh.tolist()}: one group for each"
             )
+        made = cls(device_type, mesh, mesh_dim_names=mesh_dim_names, _init_backend=False)
         made._groups = []
         if made._position is not None:
             for dim, member in zip(made._dims, groups, strict=True):
