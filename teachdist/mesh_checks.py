@@ -39,13 +39,14 @@ def check_fits_world(ranks):
 
 def check_group(mesh, dim, group):
     """Raise ValueError unless the group has this rank's neighbours along dim, and only those."""
-    start = dim.start(mesh._position)
-    wanted = sorted(mesh._ranks[start + offset] for offset in dim.offsets())
-    there = []
+    wanted, there = [], []
+    if mesh._position is not None:
+        start = dim.start(mesh._position)
+        wanted = sorted(mesh._ranks[start + offset] for offset in dim.offsets())
     if group is not dist.GroupMember.NON_GROUP_MEMBER:
         there = sorted(dist.get_process_group_ranks(group))
     if there != wanted:
         raise ValueError(
-            f"the mesh {mesh.mesh.tolist()} puts rank {mesh.get_rank()} with ranks {wanted} "
-            f"along a dimension, but the group given for that has ranks {there}"
+            f"the mesh {mesh.mesh.tolist()} gives rank {mesh.get_rank()} a group of ranks {wanted} "
+            f"along dimension {mesh._dims.index(dim)}, but the group given for it has ranks {there}"
         )

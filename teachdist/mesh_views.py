@@ -187,9 +187,7 @@ class MeshViews:
                 f"{mesh.tolist()}: one group for each"
             )
         made = cls(device_type, mesh, mesh_dim_names=mesh_dim_names, _init_backend=False)
-        made._groups = []
-        if made._position is not None:
-            for dim, member in zip(made._dims, groups, strict=True):
-                check_group(made, dim, member)
-            made._groups = groups
+        for dim, member in zip(made._dims, groups, strict=True):
+            check_group(made, dim, member)
+        made._groups = [] if made._position is None else groups
         return made
