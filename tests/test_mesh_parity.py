@@ -131,7 +131,7 @@ def test_same_flattened(shape, names, some, name):
                 assert outcome(lambda: ours[beside]) == outcome(lambda: theirs[beside])  # noqa: B023
                 assert (
                     outcome(lambda: ours[names[-1:]].flatten(flattened))
-                    == outcome(  # noqa: B023
+                    == outcome(
                         lambda: theirs[names[-1:]]._flatten(flattened)  # noqa: B023
                     )
                 )

@@ -129,7 +129,7 @@ def _position():
             inside = "" if frame is innermost else f", in {innermost.f_code.co_name}"
             return f"cell {numbers[file]}, line {frame.f_lineno}: {line}{inside}"
         frame = frame.f_back
-    file = os.path.basename(innermost.f_code.co_filename)  # noqa: PTH119
+    file = os.path.basename(innermost.f_code.co_filename)
     return f"{innermost.f_code.co_name} ({file}:{innermost.f_lineno})"
 
 
