@@ -1,0 +1,65 @@
+"""Who is where: asked of the ranks' control threads, so that it answers while ranks are blocked."""
+
+import concurrent.futures
+from dataclasses import dataclass
+
+from teachdist.notebook.outputs import group, label
+
+_DEADLINE = 1.0  # a rank answers in 60 ms, unless C++ code holds the interpreter
+
+
+@dataclass(frozen=True)
+class RankStatus:
+    """What one rank is doing.
+
+    Attributes:
+        rank: its number.
+        state: "idle", "busy", "silent" (does not answer) or "dead" (its process ended).
+        text: where it is.
+        seconds: how long the cell has been running there, if busy.
+        pid: of its process, if it answered.
+    """
+
+    rank: int
+    state: str
+    text: str
+    seconds: float | None = None
+    pid: int | None = None
+
+    def __str__(self):
+        return self.text if self.seconds is None else f"{self.text}  (for {self.seconds:.0f} s)"
+
+
+class Status(list):
+    """A ``RankStatus`` per rank; its text puts equal ones together."""
+
+    def __str__(self):
+        return "\n".join(
+            label(ranks, text) for ranks, text in group({one.rank: str(one) for one in self})
+        )
+
+    __repr__ = __str__
+
+
+def ask(client, members):
+    """The status of ``members`` (uuid by rank)."""
+    present = {key: uuid for key, uuid in client._engines.items() if isinstance(key, int)}
+    asked = {
+        rank: client._send(
+            client._control_stream, "teachdist_where_request", content={}, ident=uuid.encode()
+        )
+        for rank, uuid in members.items()
+        if present.get(rank) == uuid
+    }
+    concurrent.futures.wait(asked.values(), timeout=_DEADLINE)
+    return Status(_status(rank, asked.get(rank)) for rank in sorted(members))
+
+
+def _status(rank, future):
+    if future is None:
+        return RankStatus(rank, "dead", "its process ended (killed, or out of memory)")
+    if not future.done():
+        return RankStatus(rank, "silent", "busy in compiled code, or stopped: does not answer")
+    content = future.result()["content"]
+    state = "idle" if content["seconds"] is None else "busy"
+    return RankStatus(rank, state, content["text"], content["seconds"], content["pid"])
