@@ -57,7 +57,9 @@ with contextlib.suppress(ImportError):
 GRACE = 5  # seconds that the other ranks get to finish once one has failed
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "torch.distributed", "cloudpickle", "pytest"])
+_context.set_forkserver_preload(
+    ["torch", "torch.distributed.optim", "torch._dynamo", "cloudpickle", "pytest"]
+)
 
 
 class RankDiedError(Exception):
