@@ -33,7 +33,6 @@ rightly makes different numbers in different iterations.
 """
 
 import functools
-import inspect
 
 import torch
 import torch.distributed as dist
@@ -177,12 +176,8 @@ def vote_on_sync(ddp, is_joined_rank):
     without = round(rest / ONE_WITHOUT_SYNC)
     if syncing and without:
         raise RuntimeError(
-            f"in this iteration {without} rank(s) are in no_sync() and {syncing:.0f} are not. Under "
-            "Join that must be decided by the number of the iteration, never by which input is the "
-            "last: ranks have different last inputs."
+            f"in this iteration {without} rank(s) are in no_sync() and {syncing:.0f} are not. "
+            "Decide that by the number of the iteration, never by which input is the last: under "
+            "Join ranks have different last inputs."
         )
     return bool(syncing) if is_joined_rank else None
-
-
-for _name in ("_check_global_requires_backward_grad_sync",):  # private: know if it goes away
-    inspect.signature(getattr(DistributedDataParallel, _name)).bind(None, is_joined_rank=True)

@@ -47,14 +47,30 @@ def seen(mesh):
     }
 
 
-def outcome(call):
-    """What a call shows, or the class of what it raises."""
+def outcome(call, *args):
+    """What the mesh that a call returns shows, or the class of what the call raises."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that slices of flattened names will go
         try:
-            return seen(call())
+            return seen(call(*args))
         except Exception as error:  # noqa: BLE001  the class is what is compared
             return type(error)
+
+
+def flatten(mesh, some, name):
+    sliced = mesh[some]
+    return sliced.flatten(name) if isinstance(mesh, DeviceMesh) else sliced._flatten(name)
+
+
+def unflatten(mesh, *args):
+    return mesh.unflatten(*args) if isinstance(mesh, DeviceMesh) else mesh._unflatten(*args)
+
+
+def concatenate(mesh, parts):
+    slices = [mesh[part] for part in parts]
+    if isinstance(mesh, DeviceMesh):
+        return DeviceMesh.concatenate(slices)
+    return TorchMesh._concatenate(slices)
 
 
 SHAPES = [
@@ -94,7 +110,7 @@ def test_same_mesh_and_slices(shape, names):
             assert theirs == ours
             assert hash(ours) == hash(theirs)
             for some in slices(names):
-                assert outcome(lambda: ours[some]) == outcome(lambda: theirs[some]), some  # noqa: B023
+                assert outcome(ours.__getitem__, some) == outcome(theirs.__getitem__, some), some
 
 
 FLATTENED = [
@@ -118,23 +134,16 @@ def test_same_flattened(shape, names, some, name):
         with playing(rank, world):
             ours = init_device_mesh("cpu", shape, mesh_dim_names=names)
             theirs = torch_init_device_mesh("cpu", shape, mesh_dim_names=names)
-            what = outcome(lambda: ours[some].flatten(name))  # noqa: B023
-            assert what == outcome(lambda: theirs[some]._flatten(name))  # noqa: B023
-            flattened = name or "_".join(some)
-            assert outcome(lambda: ours[flattened]) == outcome(lambda: theirs[flattened])  # noqa: B023
+            what = outcome(flatten, ours, some, name)
+            assert what == outcome(flatten, theirs, some, name)
+            new = name or "_".join(some)
+            last = names[-1:]
+            for sliced in (new, (*last, new), (new, *last)):
+                assert outcome(ours.__getitem__, sliced) == outcome(theirs.__getitem__, sliced)
+            assert outcome(flatten, ours, last, new) == outcome(flatten, theirs, last, new)
             if isinstance(what, dict) and len(some) > 1:
                 assert ours[some].flatten(name) is ours[some].flatten(name)
-                assert ours.get_group(flattened) is ours[some].flatten(name).get_group()
-                beside = (names[-1], flattened)
-                assert outcome(lambda: ours[beside]) == outcome(lambda: theirs[beside])  # noqa: B023
-                beside = (flattened, names[-1])
-                assert outcome(lambda: ours[beside]) == outcome(lambda: theirs[beside])  # noqa: B023
-                assert (
-                    outcome(lambda: ours[names[-1:]].flatten(flattened))
-                    == outcome(
-                        lambda: theirs[names[-1:]]._flatten(flattened)  # noqa: B023
-                    )
-                )
+                assert ours.get_group(new) is ours[some].flatten(name).get_group()
 
 
 UNFLATTENED = [
@@ -157,9 +166,8 @@ def test_same_unflattened(shape, names, dim, sizes, new):
         with playing(rank, world):
             ours = init_device_mesh("cpu", shape, mesh_dim_names=names)
             theirs = torch_init_device_mesh("cpu", shape, mesh_dim_names=names)
-            assert outcome(lambda: ours.unflatten(dim, sizes, new)) == outcome(  # noqa: B023
-                lambda: theirs._unflatten(dim, sizes, new)  # noqa: B023
-            )
+            args = (dim, sizes, new)
+            assert outcome(unflatten, ours, *args) == outcome(unflatten, theirs, *args)
 
 
 def test_same_unflattened_slice_of_a_flattened_mesh():
@@ -179,9 +187,7 @@ def test_same_concatenated():
             ours = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp", "cp", "tp"))
             theirs = torch_init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp", "cp", "tp"))
             for parts in [("dp", "tp"), ("tp", "dp"), ("dp", "dp"), (("dp", "cp"), "tp")]:
-                assert outcome(lambda: DeviceMesh.concatenate([ours[p] for p in parts])) == outcome(  # noqa: B023
-                    lambda: TorchMesh._concatenate([theirs[p] for p in parts])  # noqa: B023
-                )
+                assert outcome(concatenate, ours, parts) == outcome(concatenate, theirs, parts)
             other = init_device_mesh("cpu", (2, 4), mesh_dim_names=("a", "b"))
             assert seen(DeviceMesh.concatenate([ours["dp"], other["b"]])) == seen(
                 TorchMesh._concatenate([theirs["dp"], other["b"]])
