@@ -162,4 +162,3 @@ def _fitting(found) -> str:
 def _host_columns(hosts):
     """As many columns as the largest host has ranks, if each host's ranks follow each other."""
     return max(map(hosts.count, hosts)) if hosts else None
-
