@@ -27,7 +27,7 @@ def main(argv=None):
         return int(arguments.run(arguments) or 0)
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # noqa: BLE001  a command line answers in one line
+    except Exception as error:
         if not said_by_us(error):
             raise
         print(f"teachdist {arguments.command}: {error}", file=sys.stderr)
