@@ -1,1 +1,48 @@
-"""To be filled."""
+"""The algorithms of collective communication, written to be read: plain Python, no torch.
+
+Start with `ring.py`; the vocabulary is in `schedule.py`.
+"""
+
+from teachdist.collectives.catalog import catalog, get
+from teachdist.collectives.choose import Choice, choose
+from teachdist.collectives.own import Refused, algorithm, ensure_proven
+from teachdist.collectives.prove import CounterExample, Proof, prove
+from teachdist.collectives.rounds import Algorithm, AlgorithmError
+from teachdist.collectives.schedule import DEFINITIONS, Definition, Recv, Reduce, Send
+
+# Importing a family enters its algorithms in the catalogue.
+from teachdist.collectives import (  # noqa: F401  # isort: skip
+    bruck,
+    chain,
+    direct,
+    dissemination,
+    double_tree,
+    doubling,
+    halving,
+    hierarchical,
+    linear,
+    pairwise,
+    ring,
+    scatter_gather,
+    tree,
+)
+
+__all__ = [
+    "DEFINITIONS",
+    "Algorithm",
+    "AlgorithmError",
+    "Choice",
+    "CounterExample",
+    "Definition",
+    "Proof",
+    "Recv",
+    "Reduce",
+    "Refused",
+    "Send",
+    "algorithm",
+    "catalog",
+    "choose",
+    "ensure_proven",
+    "get",
+    "prove",
+]

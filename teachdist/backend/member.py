@@ -1,0 +1,313 @@
+"""A member: one rank in one group, with everything that belongs to this membership.
+
+It numbers the calls, writes the board, picks the algorithm, has the executor run it (on the
+caller's thread when the caller waits anyway, else on the group's worker), and turns failures
+into the exceptions that torch.distributed documents, in words that name the ranks.
+
+A failure ends the *generation*: half-sent messages cannot be taken back, so all links are cut,
+which is also what tells the others. The group itself survives: `recover` meets anew, under the
+next generation's cards, and every process group, model and mesh that uses it stays valid.
+"""
+
+import os
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from teachdist.backend.executor import execute
+from teachdist.backend.options import algorithm_for
+from teachdist.backend.plan import plan
+from teachdist.backend.work import MailWork, Work, Worker
+from teachdist.diagnose import Watch, call_site, mismatch, whereabouts
+from teachdist.links import (
+    Header,
+    Interrupted,
+    LinkError,
+    Links,
+    Mail,
+    Mismatch,
+    Patience,
+    PeerLost,
+    Roster,
+    TimedOut,
+)
+from teachdist.links.board import IDLE, IN_CALL, LEFT, Page
+from teachdist.links.header import POINT_TO_POINT, number_of
+from teachdist.links.mail import Letter
+from teachdist.links.switchboard import MAIL
+from teachdist.tracing import recorder
+
+FLUSH = 5.0  # seconds that unfinished sends get when a rank leaves
+
+
+class Member:
+    """Rank `rank` of the `size` ranks of a group; `global_ranks` are their numbers in the job."""
+
+    def __init__(self, store, rank, size, name, global_ranks, timeout, options):
+        self.store, self.rank, self.size, self.name = store, rank, size, name
+        self.global_ranks = list(global_ranks) or list(range(size))
+        self.timeout = timeout
+        self.options = options
+        self.pid = os.getpid()
+        self.sequence = 0
+        self.generation = 0
+        self.broken = None
+        self.left = False
+        self.page = Page(rank)
+        # The same group name may be used again on the same store (destroy, then init): each
+        # time counts for every rank, and old cards must not answer.
+        self._incarnation = store.add(f"joined/{rank}", 1)
+        self._worker = Worker(f"teachdist-{name}")
+        self._number = number_of(f"{name}/{self._incarnation}")
+        self._fingerprints = {}
+        self._meet()
+
+    def _meet(self):
+        store = dist.PrefixStore(f"teachdist/{self._incarnation}", self.store)
+        self.roster = Roster(store, self.rank, self.size, self.generation, self.page)
+        self.links = Links(self.roster)
+        self.mail = Mail(self.roster, self.roster.sockets(MAIL))
+        self._hosts = None
+
+    def who(self, rank):
+        """How to name a rank of this group in a message: by its number in the job."""
+        if 0 <= rank < len(self.global_ranks):
+            return f"rank {self.global_ranks[rank]}"
+        return f"rank {rank} of the group"
+
+    # -- collectives -------------------------------------------------------------------------
+
+    def run(self, calls, asynchronous, timeout, outputs=None):
+        """Run calls one after the other under one Work."""
+        self._usable(calls[0].words)
+        outputs = calls[0].outputs if outputs is None else outputs
+        work = Work(outputs)
+        site = call_site()
+        numbered = []
+        for call in calls:
+            call.words = f"{call.words} at {site}"
+            numbered.append((self.sequence, call))
+            self.sequence += 1
+        limit = seconds(timeout, self.timeout)
+
+        if not asynchronous:
+            self._worker.drain()
+            self._usable(calls[0].words)
+            self._execute_all(numbered, limit)
+            work.finish()
+            return work
+
+        def job():
+            try:
+                self._usable(calls[0].words)
+                self._execute_all(numbered, limit)
+            except BaseException as error:  # noqa: BLE001  it travels to whoever waits
+                work.finish(error)
+            else:
+                work.finish()
+
+        self._worker.submit(job)
+        return work
+
+    def _execute_all(self, numbered, limit):
+        for sequence, call in numbered:
+            self._execute(sequence, call, limit)
+
+    def _execute(self, sequence, call, limit):
+        self.page.write(IN_CALL, self.generation, sequence, call.words)
+        watch = Watch(self.roster, self.who, call.words, self.options.hint_after)
+        patience = Patience(limit, watch, call.words)
+        try:
+            if self._hosts is None:
+                self._hosts = self.roster.hosts(patience)
+                self.roster.watch_all(patience)
+            name = algorithm_for(call.op, call.nbytes, self.size, self._hosts, self.options)
+            todo = plan(call.op, name, self.rank, self.size, call.root, self._hosts)
+            header = Header(
+                self._number,
+                self.generation,
+                sequence,
+                fingerprint=self._fingerprint(call, name),
+            )
+            observer = recorder(
+                op=call.op,
+                words=call.words,
+                algorithm=name,
+                group=self.name,
+                sequence=sequence,
+                rank=self.rank,
+                size=self.size,
+                nbytes=call.nbytes,
+            )
+            execute(call, todo, self.links, header, patience, observer)
+            if observer is not None:
+                observer.done()
+        except (LinkError, KeyboardInterrupt) as error:
+            raise self.fail(error, sequence, call.words) from error
+        finally:
+            self.page.write(IDLE, self.generation, sequence, call.words)
+
+    def _fingerprint(self, call, algorithm):
+        how = call.reducer.name if call.reducer is not None else ""
+        key = (call.op, call.root, how, call.agree, algorithm)
+        if key not in self._fingerprints:
+            self._fingerprints[key] = number_of(repr(key))
+        return self._fingerprints[key]
+
+    # -- point to point ----------------------------------------------------------------------
+
+    def send(self, view, peer, tag, words, outputs, fingerprint):
+        """Post a send of bytes to a group rank; a Work."""
+        letter, work = self._letter("send", peer, tag, view, words, outputs, fingerprint)
+        header = Header(
+            self._number, self.generation, kind=POINT_TO_POINT, tag=tag, fingerprint=fingerprint
+        )
+        self.mail.send(header, letter.words.encode(), letter)
+        return work
+
+    def receive(self, view, peer, tag, words, outputs, fingerprint, landed):
+        """Post a receive from a group rank, or from anybody (None); a Work.
+
+        landed: called when the bytes are there, before the Work is done.
+        """
+        letter, work = self._letter("recv", peer, tag, view, words, outputs, fingerprint, landed)
+        self.mail.receive(letter)
+        return work
+
+    def _letter(self, kind, peer, tag, view, words, outputs, fingerprint, landed=None):
+        self._usable(words)
+        words = f"{words} at {call_site()}"
+        mail = self.mail
+
+        def settle(letter):
+            work.source = letter.source
+            error = letter.error
+            if isinstance(error, LinkError):
+                error = self._explain(error, None, words)
+            if error is None and landed is not None:
+                landed()
+            work.finish(error)
+
+        def drive(limit):
+            if letter.done:
+                return
+            self.page.write(IN_CALL, self.generation, self.sequence, words)
+            try:
+                mail.wait(letter, self._patience(seconds(limit, self.timeout), words))
+            except LinkError as error:
+                raise self._explain(error, None, words) from error
+            finally:
+                self.page.write(IDLE, self.generation, self.sequence, words)
+
+        letter = Letter(peer, tag, view, kind, settle, fingerprint)
+        letter.words = words
+        work = MailWork(outputs, drive)
+        return letter, work
+
+    def background(self):
+        """Have open sends and receives driven though nobody waits for them."""
+        watch = Watch(self.roster, self.who, "point-to-point operations", float("inf"))
+        self.mail.drive_in_background(watch, self.timeout)
+
+    def _patience(self, limit, words):
+        return Patience(limit, Watch(self.roster, self.who, words, self.options.hint_after), words)
+
+    # -- failing, recovering, leaving ----------------------------------------------------------
+
+    def _usable(self, words):
+        if self.left:
+            raise dist.DistBackendError(f'{words}: group "{self.name}" was destroyed on this rank')
+        if self.broken is not None:
+            raise dist.DistBackendError(
+                f'{words}: group "{self.name}" ended with an error: {self.broken} Destroy the '
+                "group and make it anew (a notebook does so by itself before the next cell)."
+            )
+
+    def fail(self, error, sequence, words):
+        """End this generation because of `error`; the exception to raise."""
+        explained = self._explain(error, sequence, words)
+        culprit = getattr(error, "rank", None)
+        if isinstance(error, KeyboardInterrupt):
+            message = f"{self.who(self.rank)} was interrupted in {words}."
+            culprit = self.rank
+        else:
+            message = str(explained)
+        self.release(message, self.rank if culprit is None else culprit)
+        return explained
+
+    def release(self, message, culprit=None):
+        """Free every other rank from waiting: their calls end with this message."""
+        if self.broken is None and not self.left:
+            self.broken = message
+            self.page.abort(self.rank if culprit is None else culprit, message)
+            self.links.close()
+
+    def _explain(self, error, sequence, words):
+        """The documented exception for a failure, with the sentence that says what happened."""
+        here = f'group "{self.name}"' + ("" if sequence is None else f", call {sequence}")
+        me = self.who(self.rank)
+        if isinstance(error, KeyboardInterrupt):
+            return error
+        if isinstance(error, PeerLost):
+            error = self._reason_for(error)
+        if isinstance(error, Interrupted):
+            return dist.DistBackendError(f"{error}")
+        if isinstance(error, Mismatch):
+            if sequence is None:
+                return dist.DistBackendError(f"{here}: {me} is in {words}: {error}: {error.theirs}")
+            theirs = error.theirs or str(error)
+            return dist.DistBackendError(
+                mismatch(
+                    self.name,
+                    sequence,
+                    self.global_ranks[self.rank],
+                    words,
+                    self.global_ranks[error.rank],
+                    theirs,
+                )
+            )
+        if isinstance(error, TimedOut):
+            where = whereabouts(error.ranks, self.roster, self.who)
+            return dist.DistBackendError(f"{here}: {me} gave up in {words}: {error}. {where}.")
+        return dist.DistNetworkError(f"{here}: {me} is in {words}: {error}")
+
+    def _reason_for(self, lost):
+        """A connection that ended may be a rank's way of releasing us: then say its words."""
+        try:
+            Watch(self.roster, self.who, "", float("inf"))([], 0.0)
+        except LinkError as reason:
+            return reason
+        if lost.rank is not None and self.roster.gone(lost.rank):
+            return PeerLost(f"the process of {self.who(lost.rank)} has ended", lost.rank)
+        return lost
+
+    def recover(self):
+        """Meet anew after a failure: every rank of the group must do so."""
+        self._worker.drain()
+        self.mail.close()
+        self.links.close()
+        self.roster.close()
+        self.generation += 1
+        self.page.clear_abort()
+        self.page.write(IDLE, self.generation, self.sequence, "")
+        self.broken = None
+        self._meet()
+
+    def leave(self):
+        """Leave the group: finish what is queued, let sends go out, hang up."""
+        if self.left or self.pid != os.getpid():
+            return
+        self._worker.stop()
+        self.left = True
+        self.mail.close(FLUSH if self.broken is None else 0.0)
+        self.page.write(LEFT, self.generation, self.sequence, "")
+        self.links.close()
+        self.roster.close()
+        self.page.close()
+
+
+def seconds(given, default):
+    """A time-out in seconds; None, zero or negative mean the group's own."""
+    if isinstance(given, timedelta):
+        given = given.total_seconds()
+    return given if given and given > 0 else default
