@@ -20,6 +20,7 @@ from teachdist.backend.plan import plan
 from teachdist.backend.work import MailWork, Work, Worker
 from teachdist.diagnose import Watch, call_site, mismatch, whereabouts
 from teachdist.links import (
+    Exchange,
     Header,
     Interrupted,
     LinkError,
@@ -65,7 +66,7 @@ class Member:
     def _meet(self):
         store = dist.PrefixStore(f"teachdist/{self._incarnation}", self.store)
         self.roster = Roster(store, self.rank, self.size, self.generation, self.page)
-        self.links = Links(self.roster)
+        self.links = Links(self.roster, self.page)
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
         self._hosts = None
 
@@ -139,7 +140,8 @@ class Member:
                 size=self.size,
                 nbytes=call.nbytes,
             )
-            execute(call, todo, self.links, header, patience, observer)
+            exchange = Exchange(header, call.words, patience, todo.width)
+            execute(call, todo, self.links, exchange, observer)
             if observer is not None:
                 observer.done()
         except (LinkError, KeyboardInterrupt) as error:

@@ -36,6 +36,9 @@ _ABORT = struct.Struct("<III")  # raised?, culprit, bytes
 _ABORT_AT = 2048
 _ABORT_MAX = 1500
 
+_OFFER = struct.Struct("<qqq")  # generation + 1, descriptors of memory and of the bell
+_OFFER_AT = 4000
+
 IDLE, IN_CALL, LEFT = 0, 1, 2
 
 
@@ -112,6 +115,11 @@ class Page:
         """Forget a failure: the group meets anew."""
         _ABORT.pack_into(self._map, _ABORT_AT, 0, 0, 0)
 
+    def offer(self, generation, memory, bell):
+        """Say which descriptors of this process hold its shared memory; -1: there is none."""
+        _OFFER.pack_into(self._map, _OFFER_AT, 0, memory, bell)
+        _OFFER.pack_into(self._map, _OFFER_AT, generation + 1, memory, bell)
+
     def read(self):
         """This rank's own position."""
         return _read(self._map)
@@ -142,6 +150,11 @@ class Window:
     def read(self):
         """The owner's position now (the last one that it wrote, if it is gone)."""
         return _read(self._map)
+
+    def offer(self):
+        """(generation, memory, bell): the owner's last offer; generation -1 before the first."""
+        generation, memory, bell = _OFFER.unpack_from(self._map, _OFFER_AT)
+        return generation - 1, memory, bell
 
     def close(self):
         """Unmap the page."""
