@@ -20,7 +20,7 @@ from datetime import timedelta
 
 from teachdist.links.board import Window, alive
 from teachdist.links.errors import PeerLost
-from teachdist.links.switchboard import COLLECTIVE, MAIL, hang_up, switchboard
+from teachdist.links.switchboard import COLLECTIVE, INQUIRY, MAIL, NEWS, hang_up, switchboard
 from teachdist.links.tcp import Sockets, TcpLinks
 from teachdist.links.threads import ThreadLinks
 
@@ -58,11 +58,15 @@ class Roster:
         self.size = size
         self.generation = generation
         self.secret = secrets.token_bytes(16)
+        self.host = this_host()
+        # Called as answer(purpose, rank, socket) on the door's thread when a rank asks where this
+        # one is (INQUIRY) or tells that it has failed (NEWS); whoever diagnoses sets it.
+        self.answer = None
         self._door = switchboard(address_for(store))
         self._door.expect(self.secret, self._put_through)
         self._sockets = {p: Sockets(self, p) for p in (COLLECTIVE, MAIL)}
         self._windows = {}
-        mine = Card(rank, this_host(), os.getpid(), self._door.address, self.secret, page.place)
+        mine = Card(rank, self.host, os.getpid(), self._door.address, self.secret, page.place)
         self._cards = {rank: mine}
         store.set(self._key(rank), mine.dumps())
 
@@ -70,6 +74,8 @@ class Roster:
         return f"card/{self.generation}/{rank}"
 
     def _put_through(self, generation, purpose, rank, sock):
+        if purpose in (INQUIRY, NEWS):
+            return self.answer is not None and self.answer(purpose, rank, sock)
         sockets = self._sockets.get(purpose)
         return generation == self.generation and sockets and sockets.arrived(rank, sock)
 
@@ -79,8 +85,9 @@ class Roster:
 
     def known(self, peer):
         """The card of `peer` if it has been read, or can be read without waiting; else None."""
-        if peer not in self._cards and self.store.check([self._key(peer)]):
-            self._cards[peer] = Card.loads(self.store.get(self._key(peer)))
+        with contextlib.suppress(RuntimeError):  # the store may be gone, with who hosts it
+            if peer not in self._cards and self.store.check([self._key(peer)]):
+                self._cards[peer] = Card.loads(self.store.get(self._key(peer)))
         return self._cards.get(peer)
 
     def card(self, peer, patience):
@@ -111,7 +118,7 @@ class Roster:
     def position(self, peer):
         """What the board says of `peer`, or None where this rank cannot look."""
         card = self.known(peer)
-        if card is None or card.host != this_host():
+        if card is None or card.host != self.host:
             return None
         if peer not in self._windows:
             try:
@@ -120,10 +127,16 @@ class Roster:
                 return None
         return self._windows[peer].read()
 
+    def abort_of(self, peer):
+        """The failure with which `peer` has released the others, or None; see `Position.abort`."""
+        if peer not in self._windows and self.position(peer) is None:
+            return None
+        return self._windows[peer].abort()
+
     def gone(self, peer):
         """Whether the process of `peer` is known to have ended (False where one can't know)."""
         card = self._cards.get(peer)
-        return card is not None and card.host == this_host() and not alive(card.pid)
+        return card is not None and card.host == self.host and not alive(card.pid)
 
     def watch_all(self, patience):
         """Open every page of the board on this host, so that they outlive their owners."""
@@ -157,7 +170,7 @@ class Links:
     def _kind(self, peer, patience):
         if peer not in self._kinds:
             card = self.roster.card(peer, patience)
-            here = card.host == this_host() and card.pid == os.getpid()
+            here = card.host == self.roster.host and card.pid == os.getpid()
             self._kinds[peer] = self._threads if here else self._tcp
         return self._kinds[peer]
 
