@@ -48,10 +48,18 @@ from pathlib import Path
 
 import cloudpickle
 
+BACKENDS = ["gloo"]  # to parametrise tests with, so that they run on ours and on the oracle
+with contextlib.suppress(ImportError):
+    from teachdist.backend import register as _registered  # noqa: F401
+
+    BACKENDS.append("teachdist")
+
 GRACE = 5  # seconds that the other ranks get to finish once one has failed
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "torch.distributed", "cloudpickle", "pytest"])
+_context.set_forkserver_preload(
+    ["torch", "torch.distributed.optim", "torch._dynamo", "cloudpickle", "pytest"]
+)
 
 
 class RankDiedError(Exception):
@@ -94,10 +102,11 @@ class RankPool:
     the next call starts new ones.
     """
 
-    def __init__(self, n, backend="gloo", timeout=60):
+    def __init__(self, n, backend="gloo", timeout=60, grace=GRACE):
         self.n = n
         self.backend = backend
         self.timeout = timeout
+        self.grace = grace
         self._processes = []
         self._pipes = []
         self._directory = None
@@ -143,7 +152,7 @@ class RankPool:
                 outcomes[rank], fine = self._receive(rank, pipe)
                 if not fine:
                     failed.append(rank)
-                    deadline = min(deadline, time.monotonic() + GRACE)
+                    deadline = min(deadline, time.monotonic() + self.grace)
             if not ready:
                 for rank in waiting.values():
                     outcomes[rank] = RankTimeoutError(

@@ -26,6 +26,7 @@ from teachdist.links.board import IDLE, IN_CALL, Page
 from teachdist.links.header import POINT_TO_POINT, number_of
 from teachdist.links.mail import Letter
 from teachdist.links.switchboard import MAIL
+from teachdist.tracing import recorder
 
 FLUSH = 5.0  # seconds that unfinished sends get when a rank leaves
 
@@ -144,7 +145,19 @@ class Member:
                 sequence,
                 fingerprint=self._fingerprint(call, name),
             )
-            execute(call, todo, self.links, header, patience)
+            observer = recorder(
+                op=call.op,
+                words=call.words,
+                algorithm=name,
+                group=self.name,
+                sequence=sequence,
+                rank=self.rank,
+                size=self.size,
+                nbytes=call.nbytes,
+            )
+            execute(call, todo, self.links, header, patience, observer)
+            if observer is not None:
+                observer.done()
         except (LinkError, KeyboardInterrupt) as error:
             raise self._fail(error, sequence, call.words) from error
         finally:

@@ -3,18 +3,27 @@
 Start with `ring.py`; the vocabulary is in `schedule.py`.
 """
 
-from teachdist.collectives.catalog import algorithm, catalog, get
+from teachdist.collectives.catalog import catalog, get
 from teachdist.collectives.choose import Choice, choose
+from teachdist.collectives.own import Refused, algorithm, ensure_proven
+from teachdist.collectives.prove import CounterExample, Proof, prove
 from teachdist.collectives.rounds import Algorithm, AlgorithmError
 from teachdist.collectives.schedule import DEFINITIONS, Definition, Recv, Reduce, Send
 
 # Importing a family enters its algorithms in the catalogue.
 from teachdist.collectives import (  # noqa: F401  # isort: skip
+    bruck,
+    chain,
     direct,
     dissemination,
+    double_tree,
+    doubling,
+    halving,
+    hierarchical,
     linear,
     pairwise,
     ring,
+    scatter_gather,
     tree,
 )
 
@@ -23,12 +32,17 @@ __all__ = [
     "Algorithm",
     "AlgorithmError",
     "Choice",
+    "CounterExample",
     "Definition",
+    "Proof",
     "Recv",
     "Reduce",
+    "Refused",
     "Send",
     "algorithm",
     "catalog",
     "choose",
+    "ensure_proven",
     "get",
+    "prove",
 ]

@@ -22,12 +22,8 @@ Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication o
 """
 
 from teachdist.collectives.catalog import algorithm
+from teachdist.collectives.powers import distances
 from teachdist.collectives.schedule import Recv, Reduce, Send
-
-
-def distances(size):
-    """The powers of two below `size`, ascending: 1, 2, 4, ..."""
-    return [1 << bit for bit in range((size - 1).bit_length())]
 
 
 def _role(v, size, distance):
