@@ -122,7 +122,7 @@ def explain(member, error, number, words):
 
 def _differing(member, error, number, words):
     view = member.view
-    theirs = error.theirs or str(error)
+    theirs = error.theirs
     if number is None:
         me = member.who(member.rank)
         return (
@@ -133,7 +133,9 @@ def _differing(member, error, number, words):
     entries = {rank: mine[number] for rank, mine in calls.items() if number in mine}
     entries = {rank: entry.call for rank, entry in entries.items()}
     entries[view.number(member.rank)] = words
-    entries[view.number(error.rank)] = theirs
+    if theirs:
+        entries[view.number(error.rank)] = theirs
+    entries.setdefault(view.number(error.rank), str(error))
     return judge.mismatch(member.title, number, entries, calls)
 
 

@@ -21,7 +21,7 @@ from teachdist.backend.options import algorithm_for
 from teachdist.backend.plan import plan
 from teachdist.backend.work import MailWork, Work, Worker
 from teachdist.diagnose import Door, View, Watch, call_site, stacks
-from teachdist.links import Header, LinkError, Links, Mail, Patience, Roster
+from teachdist.links import Exchange, Header, LinkError, Links, Mail, Patience, Roster
 from teachdist.links.board import IDLE, IN_CALL, Page
 from teachdist.links.header import POINT_TO_POINT, number_of
 from teachdist.links.mail import Letter
@@ -64,7 +64,7 @@ class Member:
         self.roster.answer = door.answer
         world = self.world.view if self.world is not None else None
         self.view = View(self.title, self.roster, self.page, self.global_ranks, world, door)
-        self.links = Links(self.roster)
+        self.links = Links(self.roster, self.page)
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
         self._hosts = None
 
@@ -155,7 +155,8 @@ class Member:
                 size=self.size,
                 nbytes=call.nbytes,
             )
-            execute(call, todo, self.links, header, patience, observer)
+            exchange = Exchange(header, call.words, patience, todo.width)
+            execute(call, todo, self.links, exchange, observer)
             if observer is not None:
                 observer.done()
         except (LinkError, KeyboardInterrupt) as error:

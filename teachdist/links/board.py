@@ -49,12 +49,15 @@ _ABOUT_AT, _ABOUT_MAX = 64, 1472
 _ABORT = struct.Struct("<IIidI")  # raised?, generation, culprit, time.time(), bytes
 _ABORT_AT, _ABORT_MAX = 1536, 1500
 _AWAITS = struct.Struct("<QI")  # the counter of the slot that it belongs to, number of ranks
-_AWAITS_AT, _AWAITS_MAX = 3072, 250
+_AWAITS_AT, _AWAITS_MAX = 3072, 220
 _SLOTS_AT, _SLOT = 4096, 512
 _TEXT = 456
 _ENTRY = struct.Struct(f"<QBBHIQdQ{_TEXT}sQ")
 PAGE = _SLOTS_AT + (CALLS + MAILS) * _SLOT
 assert PAGE % 4096 == 0
+
+_OFFER = struct.Struct("<qqq")  # generation + 1, descriptors of memory and of the bell
+_OFFER_AT = 4000
 
 IDLE, IN_CALL, LEFT = 0, 1, 2
 
@@ -290,6 +293,11 @@ class Page:
         """Say that this rank will make no more calls in the group."""
         struct.pack_into("<I", self._map, 12, 1)
 
+    def offer(self, generation, memory, bell):
+        """Say which descriptors of this process hold its shared memory; -1: there is none."""
+        _OFFER.pack_into(self._map, _OFFER_AT, 0, memory, bell)
+        _OFFER.pack_into(self._map, _OFFER_AT, generation + 1, memory, bell)
+
     def read(self):
         """This rank's own position."""
         return _read(self._map)
@@ -339,6 +347,11 @@ class Window:
     def abort(self):
         """Only whether the owner has released the others; see `Position.abort`."""
         return _abort(self._map)
+
+    def offer(self):
+        """(generation, memory, bell): the owner's last offer; generation -1 before the first."""
+        generation, memory, bell = _OFFER.unpack_from(self._map, _OFFER_AT)
+        return generation - 1, memory, bell
 
     def close(self):
         """Unmap the page."""
