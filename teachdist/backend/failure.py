@@ -27,7 +27,8 @@ import torch.distributed as dist
 
 from teachdist.diagnose import histories, judge, roll
 from teachdist.diagnose.door import tell
-from teachdist.diagnose.watch import first_failure
+from teachdist.diagnose.places import CLOSED, DEAD, GONE
+from teachdist.diagnose.watch import first_failure, situation
 from teachdist.links import Interrupted, LinkError, Mismatch, Patience, PeerLost, TimedOut
 from teachdist.links.board import Abort
 
@@ -112,12 +113,14 @@ def explain(member, error, number, words):
         return Released(f"{error} ({me} was released from {words}.)")
     if isinstance(error, Mismatch):
         return dist.DistBackendError(_differing(member, error, number, words))
-    places = roll(member.view, getattr(error, "ranks", None) or None)
-    clue = judge.clue(histories(member.view)) if number is not None else ""
     if isinstance(error, TimedOut):
-        where = judge.whereabouts(places)
-        return dist.DistBackendError(f"{here}: {me} gave up in {words}: {error}. {where}.{clue}")
-    return dist.DistNetworkError(f"{here}: {error}; {me} was in {words}.{clue}")
+        why = str(error).removeprefix(f"{words}: ")
+        where = situation(member.view, error.ranks or None, number is not None)
+        return dist.DistBackendError(f"{here}: {me} gave up in {words}: {why}. {where}")
+    clue = judge.clue(histories(member.view)) if number is not None else ""
+    text = f"{here}: {error}; {me} was in {words}.{clue}"
+    left = "left the group" in str(error)
+    return (dist.DistBackendError if left else dist.DistNetworkError)(text)
 
 
 def _differing(member, error, number, words):
@@ -148,10 +151,8 @@ def reason_for(member, lost):
             return Interrupted(known.message, known.culprit)
         if lost.rank is None or "left" in str(lost):
             return lost
-        if member.roster.gone(lost.rank):
-            return PeerLost(f"the process of {member.who(lost.rank)} has ended", lost.rank)
         place = roll(member.view, [lost.rank])[0]
-        if place.state in ("dead", "left"):
+        if place.state in (DEAD, GONE, CLOSED):
             return PeerLost(judge.whereabouts([place]), lost.rank)
         if time.monotonic() > until:
             return lost

@@ -18,7 +18,7 @@ when ranks have come to wait for each other, the first such call is where to loo
 
 from collections import Counter
 
-from teachdist.diagnose.places import ABSENT, CALL, DEAD, GONE, SILENT, USER
+from teachdist.diagnose.places import ABSENT, CALL, CLOSED, DEAD, GONE, SILENT, USER
 
 
 def ranks_words(ranks, and_="and"):
@@ -77,10 +77,13 @@ def differing(entries):
 
 def mismatch(group, number, entries, calls=None):
     """The sentence about ranks that are in different calls."""
-    return (
-        f'group "{group}", call {number}: {differing(entries)}. Collectives match by order: '
-        f"every rank of the group must make the same calls in the same order.{clue(calls, number)}"
-    )
+    what = f'group "{group}", call {number}: {differing(entries)}. '
+    texts = [entry if isinstance(entry, str) else entry.call for entry in entries.values()]
+    if len({text.partition("(")[0] for text in texts}) == 1:
+        what += "The same call must have the same arguments on every rank of the group."
+    else:
+        what += "Collectives match by order: every rank of the group must make the same calls."
+    return what + clue(calls, number)
 
 
 def clue(calls, before=None):
@@ -149,6 +152,8 @@ def _where(place):
         return f"has not joined the group{at}"
     if place.state == SILENT:
         return "is on another host and does not answer"
+    if place.state == CLOSED:
+        return "is gone: nobody answers at its address any more"
     if place.state == USER and place.line:
         after = f", after {_call(place.entry)}" if place.entry is not None else ""
         if place.line.startswith("stopped"):

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from teachdist.diagnose.door import ask
 from teachdist.links.board import IDLE, IN_CALL, LEFT, Window, pages_of
 
-CALL, USER, GONE, DEAD, ABSENT, SILENT = "call", "user", "left", "dead", "absent", "silent"
+CALL, USER, GONE, DEAD, ABSENT = "call", "user", "left", "dead", "absent"
+SILENT, CLOSED = "silent", "closed"
 ASKING = 1.0  # seconds that asking all doors may take together
 
 
@@ -28,7 +29,7 @@ class Place:
 
     rank: its number in the job. state: CALL (in a call of the group), USER (in the user's code),
     GONE (left the group), DEAD (its process has ended), ABSENT (never joined), SILENT (cannot be
-    seen from here). position: its page. line: what its main thread is doing, if it was asked.
+    seen from here) or CLOSED (on another host, where nobody answers any more). position: its page. line: what its main thread is doing, if it was asked.
     elsewhere: (name of another group, entry) for a call of another group in which it is.
     """
 
@@ -113,7 +114,7 @@ def _place(view, rank, until):
         if answer is None:
             return Place(number, SILENT)
         if answer.refused:
-            return Place(number, DEAD)
+            return Place(number, CLOSED)
         position = answer.page_of(view.group, rank)
         if position is None:
             return Place(number, GONE)
@@ -129,7 +130,7 @@ def _outside(view, rank, number, until):
     if world is None or number not in world.global_ranks:
         return Place(number, ABSENT)
     there = _place(world, world.global_ranks.index(number), until)
-    if there.state in (DEAD, SILENT):
+    if there.state in (DEAD, SILENT, CLOSED):
         return replace(there, position=None)
     entry = there.entry if there.state == CALL else None
     elsewhere = (world.group, entry) if entry is not None else there.elsewhere

@@ -67,27 +67,37 @@ class Watch:
         position = roster.position(rank)
         dead = roster.gone(rank)
         left = position is not None and position.state == LEFT
-        if before and dead:
-            raise PeerLost(f"the process of {self.view.who(rank)} has ended", rank)
-        if before and left:
-            raise PeerLost(f"{self.view.who(rank)} has finished: it left the group", rank)
+        if before and (dead or left):
+            where = judge.whereabouts(roll(self.view, [rank], doors=False))
+            raise PeerLost(where, rank)
         return dead or left
 
     def _hint(self, ranks, waited):
         view = self.view
-        places = roll(view, ranks)
-        ring = judge.circle(roll(view, doors=False)) if self.entry is None else []
-        circle = f" {judge.ranks_words(ring)} wait for each other." if ring else ""
+        number = "" if self.entry is None else f", call {self.entry[0]}"
         log.warning(
-            '%s waits since %.1f s in %s (group "%s"). %s.%s%s',
+            '%s has waited %.1f s in %s (group "%s"%s): %s',
             view.who(view.rank),
             waited,
             self.what,
             view.group,
-            judge.whereabouts(places),
-            circle,
-            judge.clue(histories(view)) if self.entry is not None else "",
+            number,
+            situation(view, ranks, self.entry is not None),
         )
+
+
+def situation(view, ranks=None, collective=True):
+    """Where `ranks` are, and what may be wrong, in sentences.
+
+    collective: whether a collective is concerned, or else a send or receive.
+    """
+    where = f"{judge.whereabouts(roll(view, ranks))}."
+    if collective:
+        return where + judge.clue(histories(view))
+    ring = judge.circle(roll(view, doors=False))
+    if not ring:
+        return where
+    return f"{where} {judge.ranks_words(ring)} wait for each other, so nothing will ever come."
 
 
 def released(view):
