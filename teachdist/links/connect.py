@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from teachdist.links.board import Window, alive
 from teachdist.links.errors import PeerLost
 from teachdist.links.shm import ShmLinks
-from teachdist.links.switchboard import COLLECTIVE, MAIL, hang_up, switchboard
+from teachdist.links.switchboard import COLLECTIVE, INQUIRY, MAIL, NEWS, hang_up, switchboard
 from teachdist.links.tcp import Sockets, TcpLinks
 from teachdist.links.threads import ThreadLinks
 from teachdist.links.waiting import TICK
@@ -63,11 +63,15 @@ class Roster:
         self.size = size
         self.generation = generation
         self.secret = secrets.token_bytes(16)
+        self.host = this_host()
+        # Called as answer(purpose, rank, socket) on the door's thread when a rank asks where this
+        # one is (INQUIRY) or tells that it has failed (NEWS); whoever diagnoses sets it.
+        self.answer = None
         self._door = switchboard(address_for(store))
         self._door.expect(self.secret, self._put_through)
         self._sockets = {p: Sockets(self, p) for p in (COLLECTIVE, MAIL)}
         self._windows = {}
-        mine = Card(rank, this_host(), os.getpid(), self._door.address, self.secret, page.place)
+        mine = Card(rank, self.host, os.getpid(), self._door.address, self.secret, page.place)
         self._cards = {rank: mine}
         store.set(self._key(rank), mine.dumps())
 
@@ -75,6 +79,8 @@ class Roster:
         return f"card/{self.generation}/{rank}"
 
     def _put_through(self, generation, purpose, rank, sock):
+        if purpose in (INQUIRY, NEWS):
+            return self.answer is not None and self.answer(purpose, rank, sock)
         sockets = self._sockets.get(purpose)
         return generation == self.generation and sockets and sockets.arrived(rank, sock)
 
@@ -110,7 +116,7 @@ class Roster:
     def window(self, peer):
         """The peer's page of the board, or None where this rank cannot look."""
         card = self.known(peer)
-        if card is None or card.host != this_host():
+        if card is None or card.host != self.host:
             return None
         if peer not in self._windows:
             try:
@@ -134,10 +140,17 @@ class Roster:
 
         return until_ready(made, peer, patience)
 
+    def abort_of(self, peer):
+        """The failure with which `peer` has released the others, or None; see `Position.abort`."""
+        with contextlib.suppress(PeerLost):  # without the store one can't know
+            window = self.window(peer)
+            return None if window is None else window.abort()
+        return None
+
     def gone(self, peer):
         """Whether the process of `peer` is known to have ended (False where one can't know)."""
         card = self._cards.get(peer)
-        return card is not None and card.host == this_host() and not alive(card.pid)
+        return card is not None and card.host == self.host and not alive(card.pid)
 
     def watch_all(self, patience):
         """Open every page of the board on this host, so that they outlive their owners."""
@@ -175,7 +188,9 @@ class Links:
     def meet(self, patience):
         """Settle the kind of link with every peer; once, before the first turn."""
         cards = {peer: self.roster.card(peer, patience) for peer in range(self.roster.size)}
-        here = {p for p, card in cards.items() if card.host == this_host()} - {self.roster.rank}
+        here = {p for p, card in cards.items() if card.host == self.roster.host} - {
+            self.roster.rank
+        }
         local = {p for p in here if cards[p].pid == os.getpid()}
         sharing = self._share(sorted(here - local), cards, patience) if here - local else ()
         for peer in cards:
