@@ -5,10 +5,13 @@ Start with `ring.py`; the vocabulary is in `schedule.py`.
 
 from teachdist.collectives.catalog import catalog, get
 from teachdist.collectives.choose import Choice, choose
+from teachdist.collectives.cost import Cost, cost
+from teachdist.collectives.formula import LowerBound, lower_bound
 from teachdist.collectives.own import Refused, algorithm, ensure_proven
 from teachdist.collectives.prove import CounterExample, Proof, prove
 from teachdist.collectives.rounds import Algorithm, AlgorithmError
 from teachdist.collectives.schedule import DEFINITIONS, Definition, Recv, Reduce, Send
+from teachdist.collectives.topology import PRESETS, Topology
 
 # Importing a family enters its algorithms in the catalogue.
 from teachdist.collectives import (  # noqa: F401  # isort: skip
@@ -29,20 +32,26 @@ from teachdist.collectives import (  # noqa: F401  # isort: skip
 
 __all__ = [
     "DEFINITIONS",
+    "PRESETS",
     "Algorithm",
     "AlgorithmError",
     "Choice",
+    "Cost",
     "CounterExample",
     "Definition",
+    "LowerBound",
     "Proof",
     "Recv",
     "Reduce",
     "Refused",
     "Send",
+    "Topology",
     "algorithm",
     "catalog",
     "choose",
+    "cost",
     "ensure_proven",
     "get",
+    "lower_bound",
     "prove",
 ]
