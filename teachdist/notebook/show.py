@@ -18,6 +18,7 @@ so that a saved notebook can be compared with a new run.
 import functools
 import json
 import os
+from html import escape
 from pathlib import Path
 
 from teachdist.collectives import DEFINITIONS, CounterExample, Proof
@@ -132,7 +133,7 @@ def page(scenes):
     data = json.dumps(scenes).replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{scenes[0]["title"]}</title><body style="max-width: 1100px; margin: auto">
+<title>{escape(scenes[0]["title"])}</title><body style="max-width: 1100px; margin: auto">
 <main></main><script type="module">
 {module}
 const values = {{ scenes: {data} }};
