@@ -16,9 +16,9 @@ const PAUSE_AT_END = 2.5;
 const FONT = 14;
 const MANY_MOVES = 24; // above it a message is a dot
 const MANY_RANKS = 16; // above it a bar shows how many have contributed, not who
-// Told apart with every common kind of colour blindness, and on dark and light ground.
-const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8d6cc4"];
-const ON_COLOUR = ["#fff", "#000", "#fff", "#000", "#000", "#fff", "#000", "#fff"];
+// Okabe and Ito's: told apart with every common kind of colour blindness. As in collectives/svg.py.
+const COLOURS = ["#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999"];
+const ON_COLOUR = ["#000", "#000", "#000", "#000", "#fff", "#000", "#000", "#000"];
 const LAYOUTS = [["ring", "Ring"], ["line", "Line"], ["grid", "Grid"]];
 const SPEEDS = [["0.5", "½"], ["1", "1"], ["2", "2"], ["4", "4"]];
 

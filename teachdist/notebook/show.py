@@ -21,14 +21,15 @@ import os
 from html import escape
 from pathlib import Path
 
-from teachdist.collectives import DEFINITIONS, CounterExample, Proof
-from teachdist.collectives.cost import Cost
-from teachdist.pictures import charts, prices, recorded, svg
+from teachdist.collectives import DEFINITIONS, Cost, CounterExample, Proof, plot_cost
+from teachdist.pictures import charts, recorded, svg
 from teachdist.pictures.scene import scene
 from teachdist.pictures.still import still, words
 
 VIEWS = {"timeline": charts.timeline, "bytes": charts.bytes_per_rank, "matrix": charts.matrix}
 MOST_STILLS = 8
+PRICED_SIZES = tuple(4**k for k in range(2, 15))  # bytes
+PRICED_RANKS = (2, 4, 8, 16, 32, 64, 128)
 _PLAYER = Path(__file__).with_name("player.js")
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -109,13 +110,13 @@ def show(
     if view not in ("rounds", "cost"):
         raise ValueError(f"view: {view!r} is for traces; algorithms have 'rounds' and 'cost'")
     if isinstance(what, Cost):
-        return _show_prices(what.op, what.ranks, what.nbytes, what.topology, what)
+        return _show_prices(what.op, what.ranks, what.nbytes, what.topology, str(what))
     if isinstance(what, (Proof, CounterExample)):
         return _show_verdict(what, drawn)
-    if isinstance(what, str) and view == "cost":
-        named = {"highlight": None if what in DEFINITIONS else what}
+    if view == "cost":
         collective = what if what in DEFINITIONS else op
-        return _show_prices(collective, ranks, nbytes, topology, **named)
+        text = f"predicted time of the algorithms for {collective}"
+        return _show_prices(collective, ranks, nbytes, topology, text)
     if isinstance(what, str) or callable(what):
         found = scene(what, op, ranks, root=root, hosts=hosts, chunks=chunks, **drawn)
         return Shown(words(found), [still(found)], [found])
@@ -182,13 +183,10 @@ def _show_verdict(verdict, drawn):
     return Shown(str(verdict), [still(found)], [found])
 
 
-def _show_prices(op, ranks, nbytes, topology, cost=None, highlight=None):
-    marked = cost.name if cost is not None else highlight
-    svgs = [
-        prices.over_size(op, ranks, topology, highlight=marked),
-        prices.over_ranks(op, nbytes, topology, highlight=marked),
-    ]
-    return Shown(str(cost) if cost is not None else f"predicted time of {op}", svgs)
+def _show_prices(op, ranks, nbytes, topology, text):
+    over_size = plot_cost(op, nbytes=list(PRICED_SIZES), ranks=ranks, topology=topology)
+    over_ranks = plot_cost(op, nbytes=nbytes, ranks=list(PRICED_RANKS), topology=topology)
+    return Shown(text, [over_size, over_ranks])
 
 
 def _in_live_notebook():

@@ -2,7 +2,7 @@
 
 The pictures stand on their own ground (a white card), because an image in a notebook can't know
 whether the page around it is light or dark. Contributions are told by place, number and colour;
-the colours are told apart with every common kind of colour blindness. `player.js` has the same.
+they are those of the pictures in `collectives`, and `player.js` has the same.
 """
 
 from __future__ import annotations
@@ -11,17 +11,10 @@ import base64
 import json
 from html import escape
 
-COLOURS = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#d55e00",
-    "#f0e442",
-    "#8d6cc4",
-)
-ON_COLOUR = ("#fff", "#000", "#fff", "#000", "#000", "#fff", "#000", "#fff")
+from teachdist.collectives.svg import PALETTE
+
+COLOURS = PALETTE
+ON_COLOUR = ("#000", "#000", "#000", "#000", "#fff", "#000", "#000", "#000")
 INK, SOFT, LINE, CARD, BAD = "#1b1f24", "#57606a", "#d0d7de", "#f6f8fa", "#b3261e"
 FONT = "system-ui, sans-serif"
 

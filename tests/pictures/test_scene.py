@@ -56,6 +56,17 @@ def test_a_wrong_algorithm_is_shown_up_to_its_fault():
     ]
 
 
+def raising(rank, size):
+    yield Send((rank + 1) % size, 0), Reduce((rank - 1) % size, 0)
+    raise KeyError("lost")
+
+
+def test_a_round_that_could_not_begin_has_no_messages():
+    found = scene(raising, "all_reduce", 3)
+    assert len(found["rounds"]) == 1
+    assert "raises KeyError" in found["fault"]["sentence"]
+
+
 def test_chunks_for_one_peer_are_one_message_unless_they_are_taken_differently():
     actions = [(Send(1, 2), Send(1, 0)), (Reduce(0, 0), Reduce(0, 2))]
     assert moves_of(actions) == [{"from": 0, "to": 1, "chunks": [0, 2], "adds": True}]
