@@ -233,8 +233,6 @@ class Links:
         """A call begins."""
         if not self.kinds:
             self.meet(exchange.patience)
-        if self._shm is not None:
-            self._shm.begin(exchange)
 
     def post(self, exchange, turn, chunks):
         """Begin to send this turn's chunks, {chunk: flat tensor}; they must stay as they are."""

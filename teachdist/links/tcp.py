@@ -105,9 +105,6 @@ class TcpLinks:
         self._poll = select.poll()
         self._polled = {}  # what poll watches: descriptor -> events
 
-    def begin(self, exchange):
-        """Nothing to do: each message says which call it belongs to."""
-
     def post(self, exchange, turn, rnd, chunks):
         """Begin to send this turn's chunks, {chunk: flat tensor}.
 
