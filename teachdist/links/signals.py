@@ -42,6 +42,8 @@ try:
 except (OSError, AttributeError):  # not a Unix
     give_way = os.getpid
 
+KEEPS_ORDER = platform.machine().lower() in {"x86_64", "amd64", "i686"}
+
 _lock = threading.Lock()
 
 
@@ -50,8 +52,8 @@ def fence():
 
     Taking a free lock is the one thing in Python that makes the processor wait for its stores.
     """
-    _lock.acquire()
-    _lock.release()
+    with _lock:
+        pass
 
 
 class Words:
@@ -163,5 +165,4 @@ class Tokens(Words):
 
 def signals(rank, words):
     """The kind of signals that this processor needs."""
-    keeps_order = platform.machine().lower() in {"x86_64", "amd64", "i686"}
-    return (Words if keeps_order else Tokens)(rank, words)
+    return (Words if KEEPS_ORDER else Tokens)(rank, words)
