@@ -1,5 +1,7 @@
 """Flat tensors: the form in which the executor and the links know data."""
 
+import torch
+
 from teachdist.links.raw import scratch, view_bytes
 
 __all__ = ["cut", "flat", "is_view_of", "scratch", "view_bytes"]
@@ -17,6 +19,8 @@ def is_view_of(flat_tensor, tensor):
 
 def cut(tensor, pieces):
     """Cut a flat tensor into `pieces` parts of nearly equal length (some may be empty)."""
+    if pieces == 1:
+        return [tensor]
     total = tensor.numel()
     edges = [total * i // pieces for i in range(pieces + 1)]
-    return [tensor[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return torch.split_with_sizes(tensor, [b - a for a, b in zip(edges, edges[1:], strict=False)])

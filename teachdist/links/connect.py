@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from teachdist.links.board import Window, alive
 from teachdist.links.errors import PeerLost
 from teachdist.links.shm import ShmLinks
+from teachdist.links.sockets import Sockets
 from teachdist.links.switchboard import COLLECTIVE, INQUIRY, MAIL, NEWS, hang_up, switchboard
-from teachdist.links.tcp import Sockets, TcpLinks
+from teachdist.links.tcp import TcpLinks
 from teachdist.links.threads import ThreadLinks
 from teachdist.links.waiting import TICK
 
@@ -78,11 +79,11 @@ class Roster:
     def _key(self, rank):
         return f"card/{self.generation}/{rank}"
 
-    def _put_through(self, generation, purpose, rank, sock):
+    def _put_through(self, generation, purpose, rank, sock, offer):
         if purpose in (INQUIRY, NEWS):
             return self.answer is not None and self.answer(purpose, rank, sock)
         sockets = self._sockets.get(purpose)
-        return generation == self.generation and sockets and sockets.arrived(rank, sock)
+        return generation == self.generation and sockets and sockets.arrived(rank, sock, offer)
 
     def sockets(self, purpose):
         """This rank's connections for collectives or for mail."""
@@ -106,6 +107,11 @@ class Roster:
         """The card of `peer`, waiting for it if it has not joined yet."""
         until_ready(lambda: self.known(peer), peer, patience)
         return self._cards[peer]
+
+    def shares(self, peer):
+        """Whether memory may be shared with `peer`: same host, and nobody has said no."""
+        card = self._cards.get(peer)
+        return card is not None and card.host == self.host and shm_wanted()
 
     def hosts(self, patience):
         """For each rank the number of its host, counted in order of rank: (0, 0, 1, 1)."""
@@ -183,7 +189,7 @@ class Links:
         self._threads = ThreadLinks(roster)
         self._shm = None
         self._parts = {}
-        self.closed = False
+        self._wanted = shm_wanted()
 
     def meet(self, patience):
         """Settle the kind of link with every peer; once, before the first turn."""
@@ -204,7 +210,7 @@ class Links:
         A rank without memory offers -1: its peers then use sockets with it, as it does with them.
         """
         try:
-            if os.environ.get("TEACHDIST_SHM") == "0":
+            if not self._wanted:
                 raise OSError("TEACHDIST_SHM=0 says so")
             self._shm = ShmLinks(self.roster.rank)
             self.page.offer(self.roster.generation, self._shm.memory, self._shm.signals.bell)
@@ -233,8 +239,6 @@ class Links:
         """A call begins."""
         if not self.kinds:
             self.meet(exchange.patience)
-        if self._shm is not None:
-            self._shm.begin(exchange)
 
     def post(self, exchange, turn, chunks):
         """Begin to send this turn's chunks, {chunk: flat tensor}; they must stay as they are."""
@@ -278,6 +282,11 @@ class Links:
         self._tcp.close()
         if self._shm is not None:
             self._shm.close()
+
+
+def shm_wanted():
+    """Whether ranks of one host are to share memory: unless TEACHDIST_SHM=0."""
+    return os.environ.get("TEACHDIST_SHM") != "0"
 
 
 def until_ready(ask, peer, patience):

@@ -16,7 +16,6 @@ from functools import lru_cache
 
 from teachdist.links.header import Header
 
-
 # Bytes that a rank publishes in one turn. Small enough to stay in a processor's cache while
 # others read it, large enough to outweigh a turn's overhead.
 SEGMENT = 1 << 19

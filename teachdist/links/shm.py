@@ -3,7 +3,7 @@
 Every rank has one piece of memory, which the others map:
 
     +--------------------------+-----------+-----------+-----------+-----------+
-    | READY DONE ASLEEP  call  |  slot 0   |  slot 1   |  slot 2   |  slot 3   |
+    | READY DONE ASLEEP stamps |  slot 0   |  slot 1   |  slot 2   |  slot 3   |
     +--------------------------+-----------+-----------+-----------+-----------+
                                  turn 0, 4.. turn 1, 5.. turn 2, 6.. turn 3, 7..
 
@@ -22,8 +22,8 @@ memory to the others (process_vm_readv): slots stay in the processor's cache, th
 don't, and it measured slower.
 
 Safety: each slot says whose turn and which call (fingerprint) it holds, and each chunk its length;
-nothing is read before they fit. Two ranks in different calls may also wait for each other for ever
-without a message between them, so who has waited for a tick compares the calls themselves.
+nothing is read before they fit. (Ranks in different calls may also wait for each other without a
+message between them; that is seen on the board, by who has waited for a tick.)
 
 Cost: 2 MB per rank and group, taken at the first collective.
 """
@@ -43,9 +43,9 @@ SLOTS = 4
 SLOT = TABLE + SEGMENT  # the chunks' lengths, then the chunks
 SIZE = PAGE + SLOTS * SLOT
 
-# Words of the first page, beside those of signals.py: the call that a rank is in, and for each
-# slot the turn and the fingerprint of what it holds.
-SEQUENCE, FINGERPRINT, STAMPS = 24, 25, 32
+# Words of the first page, beside those of signals.py: for each slot the turn and the fingerprint
+# of what it holds.
+STAMPS = 32
 
 _TURNS = 1 << 24  # more than any call has
 
@@ -90,13 +90,6 @@ class ShmLinks:
         self.signals.meet(peer, slab.words, pid, bell)
         self.slabs[peer] = slab
 
-    def begin(self, exchange):
-        """Show which call this rank is in."""
-        words = self.mine.words
-        words[SEQUENCE] = _TURNS << 24  # no call: a reader must not mix one's number with another
-        words[FINGERPRINT] = exchange.header.fingerprint
-        words[SEQUENCE] = exchange.header.sequence
-
     def post(self, exchange, turn, rnd, chunks):
         """Publish this turn's chunks, {chunk: flat tensor}."""
         if not rnd.sends:
@@ -139,7 +132,7 @@ class ShmLinks:
                 words[STAMPS + 2 * slot] != stamp
                 or words[STAMPS + 2 * slot + 1] != exchange.header.fingerprint
             ):
-                raise self._mismatch(peer)
+                raise Mismatch(f"rank {peer} is in another call", peer)
             for chunk in chunks:
                 key = (peer, chunk)
                 index = places[key]
@@ -168,18 +161,7 @@ class ShmLinks:
 
     def _wait(self, peer, counter, value, exchange):
         if not self.signals.reached(peer, counter, value):
-            self.signals.wait(peer, counter, value, _Listening(self, exchange))
-
-    def differs(self, peer, exchange):
-        """Whether `peer` is seen to be in another call at this place of the order."""
-        words = self.slabs[peer].words
-        return (
-            words[SEQUENCE] == exchange.header.sequence
-            and words[FINGERPRINT] != exchange.header.fingerprint
-        )
-
-    def _mismatch(self, peer):
-        return Mismatch(f"rank {peer} is in another call", peer)
+            self.signals.wait(peer, counter, value, exchange.patience)
 
     def close(self):
         """Let go of all memory; it goes when nobody has it mapped any more."""
@@ -188,20 +170,6 @@ class ShmLinks:
             os.close(self.memory)
             self.memory = None
             self.slabs.clear()
-
-
-class _Listening:
-    """A call's patience, which also notices that a peer is in another call."""
-
-    def __init__(self, links, exchange):
-        self._links, self._exchange = links, exchange
-        self.tick = exchange.patience.tick
-
-    def over(self, peers):
-        for peer in peers:
-            if self._links.differs(peer, self._exchange):
-                raise self._links._mismatch(peer)
-        self._exchange.patience.over(peers)
 
 
 def stamp_of(exchange, turn):

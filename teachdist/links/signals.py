@@ -4,16 +4,17 @@ Each rank has two counters, READY and DONE, that only grow; the others wait unti
 reached a number. A wait has three stages, each dearer and each more patient than the one before:
 
     look         ~0.1 us   it is there already: most rounds of a busy group
-    yield        ~1 us     let another process run, look again, up to `YIELDS` times
+    yield        ~1 us     let another process run and look again, for `SPIN` seconds
     sleep        ~10 us    say in shared memory "I sleep", block until somebody rings
 
 The bell is a pipe. Who has raised a counter looks at the word ASLEEP of those who may wait for it
 and writes a byte only to sleepers: a busy group makes no system call for a signal. Others open the
 pipe as they open the memory, through /proc/<pid>/fd/<fd>, so it has no name and goes with its owner.
 
-Why not only yield: with more ranks than processors the others need the time, and a rank that
-computes in another thread needs the interpreter's lock. Why not only sleep: two changes of process
-for every small message. The yield goes through ctypes because that frees the lock.
+Why not only yield: on a busy machine a single yield may last milliseconds, while a sleeper that is
+woken goes to the front of the queue; and a rank that computes in another thread needs the
+interpreter's lock. Why not only sleep: two changes of process for every small message. The yield
+goes through ctypes because that frees the lock.
 
 Can a ring get lost? The sleeper first says that it sleeps and then looks at the counter; the other
 first raises the counter and then looks whether somebody sleeps. In this order at least one of them
@@ -31,14 +32,17 @@ import platform
 import select
 import struct
 import threading
+import time
 
 READY, DONE, ASLEEP = 0, 8, 16  # words of a rank's first page, each in a cache line of its own
-YIELDS = 100
+SPIN = 0.0002
 
 try:
     give_way = ctypes.CDLL(None).sched_yield
 except (OSError, AttributeError):  # not a Unix
     give_way = os.getpid
+
+KEEPS_ORDER = platform.machine().lower() in {"x86_64", "amd64", "i686"}
 
 _lock = threading.Lock()
 
@@ -48,8 +52,8 @@ def fence():
 
     Taking a free lock is the one thing in Python that makes the processor wait for its stores.
     """
-    _lock.acquire()
-    _lock.release()
+    with _lock:
+        pass
 
 
 class Words:
@@ -90,10 +94,11 @@ class Words:
     def wait(self, peer, counter, value, patience):
         """Wait until `peer` has raised its counter to `value`."""
         theirs = self.theirs[peer]
-        for _ in range(YIELDS):
+        until = time.monotonic() + SPIN
+        while time.monotonic() < until:
+            give_way()
             if theirs[counter] >= value:
                 return
-            give_way()
         self.words[ASLEEP] = 1
         fence()
         try:
@@ -160,5 +165,4 @@ class Tokens(Words):
 
 def signals(rank, words):
     """The kind of signals that this processor needs."""
-    keeps_order = platform.machine().lower() in {"x86_64", "amd64", "i686"}
-    return (Words if keeps_order else Tokens)(rank, words)
+    return (Words if KEEPS_ORDER else Tokens)(rank, words)
