@@ -1,0 +1,73 @@
+"""Choices: per group (`Options`), for a stretch of code (`use`), or for a process (environment).
+
+The nearest one wins: `use` over `Options` over TEACHDIST_<OP> over the catalogue's own choice.
+All ranks must choose alike; the algorithm is part of each call's fingerprint, so that a rank
+that chose differently is told so instead of computing nonsense.
+"""
+
+import contextlib
+import os
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from teachdist.collectives import DEFINITIONS, choose, get
+
+_Base = (getattr(dist, "BackendBase", None) or dist._Backend).Options
+
+
+class Options(_Base):
+    """`pg_options` of backend "teachdist".
+
+    timeout: a timedelta, how long a call may wait. hint_after: seconds after which a waiting
+    rank says for whom it waits. Keywords named after collectives choose algorithms:
+    Options(all_reduce="ring", broadcast="binomial").
+    """
+
+    def __init__(self, timeout=timedelta(minutes=30), hint_after=1.0, **algorithms):
+        super().__init__("teachdist", timeout)
+        self.hint_after = float(hint_after)
+        self.algorithms = checked(algorithms)
+
+
+_used = []
+
+
+@contextlib.contextmanager
+def use(**algorithms):
+    """Choose algorithms for the calls made inside: with teachdist.use(all_reduce="ring"): ...
+
+    Holds for every thread of the process, so also for the calls that autograd makes for
+    DistributedDataParallel.
+    """
+    entry = checked(algorithms)
+    _used.append(entry)
+    try:
+        yield
+    finally:
+        _used.remove(entry)
+
+
+def checked(algorithms):
+    """Refuse collectives and algorithms that do not exist."""
+    for op, name in algorithms.items():
+        if op not in DEFINITIONS:
+            raise ValueError(f"{op}= is not a collective; known: {', '.join(DEFINITIONS)}")
+        get(op, name)
+    return dict(algorithms)
+
+
+def algorithm_for(op, nbytes, size, hosts, options):
+    """The name of the algorithm for a call of `nbytes` bytes among `size` ranks."""
+    for chosen in (*reversed(_used), options.algorithms, _environment()):
+        if op in chosen:
+            return chosen[op]
+    return choose(op, nbytes, size, hosts=hosts).name
+
+
+def _environment():
+    return {
+        op: os.environ[key]
+        for op in DEFINITIONS
+        if (key := f"TEACHDIST_{op.upper()}") in os.environ
+    }

@@ -1,0 +1,101 @@
+"""Errors of ranks, told so that the cause comes first.
+
+When one rank fails, the others usually fail too, because they waited for it. The one that failed
+by itself is the culprit: its traceback is what the reader needs. The others get a line each.
+"""
+
+import re
+from dataclasses import dataclass
+
+from teachdist.notebook.outputs import group, name_ranks
+
+# "I was released because another rank failed" (see rank.py), or interrupted by us.
+_CONSEQUENCE = re.compile(r"rank \d+ failed: |rank \d+ was interrupted in ")
+
+
+class ClusterError(RuntimeError):
+    """The ranks could not be started, or cannot be used. The text is one line."""
+
+
+@dataclass
+class Failure:
+    """How one rank failed."""
+
+    rank: int
+    name: str  # of the exception's class
+    text: str
+    traceback: list  # lines, coloured
+    when: str = ""  # date and time, by the rank's own clock
+
+    @classmethod
+    def of(cls, rank, error, when=""):
+        """From what ipyparallel delivers."""
+        name = getattr(error, "ename", type(error).__name__)
+        text = str(getattr(error, "evalue", error))
+        if name == "EngineError" and "died while running" in text:
+            name, text = "Died", "its process ended (killed, or out of memory)"
+        traceback = getattr(error, "traceback", None) or []
+        if isinstance(traceback, str):
+            traceback = traceback.splitlines()
+        return cls(rank, name, text, traceback, when)
+
+    @property
+    def died(self):
+        """Whether the process itself ended."""
+        return self.name == "Died"
+
+    @property
+    def what(self):
+        """One line, without the rank."""
+        first = self.text.strip().splitlines()[:1]
+        return ": ".join([self.name, *first])
+
+    @property
+    def consequence(self):
+        """Whether this rank failed only because another one did."""
+        return self.name == "KeyboardInterrupt" or bool(_CONSEQUENCE.match(self.text))
+
+
+class RanksError(RuntimeError):
+    """Ranks failed.
+
+    Attributes:
+        failures: list of ``Failure``: who failed by itself, the earliest first, then the others.
+        stuck: ranks that do not answer, not even to an interrupt.
+    """
+
+    def __init__(self, failures, stuck=()):
+        self.failures = sorted(failures, key=_blame)
+        if any(failure.died for failure in failures):  # then nobody else is to blame
+            self._causes = [failure for failure in self.failures if failure.died]
+        else:
+            self._causes = [failure for failure in self.failures if not failure.consequence]
+        self.stuck = list(stuck)
+        super().__init__("\n".join(self.lines()))
+
+    def lines(self):
+        """A line per failure, causes before consequences and by rank, then what to do next."""
+        lines = []
+        others = [failure for failure in self.failures if failure not in self._causes]
+        for some in (self._causes, others):
+            by_rank = {failure.rank: failure.what for failure in some}
+            lines += [f"{name_ranks(ranks)}: {what}" for ranks, what in group(by_rank)]
+        if self.stuck:
+            lines.append(f"{name_ranks(self.stuck)}: no answer, not even to an interrupt")
+        if self.stuck or any(failure.died for failure in self.failures):
+            lines.append("next: %ranks restart, or Cluster.restart()")
+        return lines
+
+    def _render_traceback_(self):
+        """What IPython shows: the traceback of the first that failed, then the lines."""
+        first = self.failures[0] if self.failures else None
+        if first is None or not first.traceback:
+            return self.lines()
+        rest = self.lines() if len(self.failures) + len(self.stuck) > 1 else []
+        return [f"rank {first.rank} failed first:", *first.traceback, "", *rest]
+
+
+def _blame(failure):
+    """Sorts deaths first, then causes by time, then consequences by rank."""
+    when = "" if failure.consequence else failure.when
+    return (not failure.died, failure.consequence, when, failure.rank)
