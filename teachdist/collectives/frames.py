@@ -35,7 +35,7 @@ def frames(
     that frame is empty.
     """
     run = Execution(resolve(algorithm, op, chunks), size, root, hosts)
-    film = []
+    film: list[dict] = []
     held = _readable(run.held)
     while True:
         try:

@@ -23,7 +23,7 @@ FORMAT = "teachdist exercises 1"
 def record(file: str | Path, verdict, learner: str | None = None) -> None:
     """Add a Verdict to a learner's file; a passed exercise stays passed."""
     path = Path(file)
-    kept = _read(path) if path.exists() else {"format": FORMAT, "exercises": {}}
+    kept: dict = _read(path) if path.exists() else {"format": FORMAT, "exercises": {}}
     kept["learner"] = learner or kept.get("learner") or path.stem
     entry = kept["exercises"].setdefault(
         verdict.exercise, {"passed": False, "attempts": 0, "faults": []}

@@ -116,7 +116,7 @@ class Algorithm:
         With `guard` a generator that neither yields nor ends is stopped too (slower: `guard.py`).
         """
         self.check(rank, size, root, hosts)
-        wanted = {}
+        wanted: dict = {}
         if self.takes_root:
             wanted["root"] = root
         if self.takes_hosts:

@@ -157,12 +157,12 @@ class Execution:
         operands = [(source, value) for source, value, _ in arriving]
         operands.append((rank, self.held[rank][chunk]))
         operands.sort()
-        contributors, order = 0, None
-        for _, (others, their_order) in operands:
+        (_, (contributors, order)), *rest = operands
+        for _, (others, their_order) in rest:
             if contributors & others and not self.definition.union:
                 self._fault_double(rank, chunk, operands)
             contributors |= others
-            order = their_order if order is None else hash((order, their_order))
+            order = hash((order, their_order))
         return contributors, order
 
     def _check_replacing(self, rank, source, chunk, value):
