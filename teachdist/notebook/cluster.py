@@ -85,7 +85,8 @@ class Cluster:
     def _set_up(self, started, settings):
         self._processes = started
         self._settings = settings
-        self._pending = []  # tasks without an answer
+        self._pending = []  # tasks that may have no answer yet
+        self._failed = False  # then the ranks must recover before anything else
         self._members = processes.engines_of(started.client)
         atexit.register(self.stop)
 
@@ -142,7 +143,7 @@ class Cluster:
 
     def restart(self):
         """New processes for all ranks, and a new process group. What cells defined is gone."""
-        self._pending = []
+        self._pending, self._failed = [], False
         self._processes.renew()
         self._join()
 
@@ -160,6 +161,12 @@ class Cluster:
     def status(self):
         """What each rank is doing now, also while they are blocked: a list of ``RankStatus``."""
         return status.ask(self.client, self._members)
+
+    @property
+    def busy(self):
+        """Ranks that have not answered yet: a sorted list."""
+        self._pending = [task for task in self._pending if not task.done]
+        return sorted({task.rank for task in self._pending})
 
     def run(self, function, *args, **kwargs):
         """Call ``function(*args, **kwargs)`` on every rank at the same time.
@@ -197,34 +204,54 @@ class Cluster:
         self.wait(asked)
         return [task.value for task in asked]
 
-    def send(self, what, on=None):
-        """Send each rank a request, without waiting.
-
-        Args:
-            what: rank -> ``(function, args)``, or the text of a cell.
-            on: ranks (default: all).
+    def execute(self, cell, on=None, number=None):
+        """Send a cell's text to ranks, without waiting; ``number`` is for its tracebacks.
 
         Returns:
             A list of ``Task``, for ``wait``.
         """
-        on = range(self.n) if on is None else on
-        self._check_ready(on)
+        on = self._ready(on)
+        if number is not None:
+            self._send(lambda _: (rank.number, (number,)), on)
+        return self._send(lambda _: cell, on)
+
+    def send(self, what, on=None):
+        """Send each rank ``what(rank)``, a pair of function and arguments, without waiting.
+
+        Returns:
+            A list of ``Task``, for ``wait``.
+        """
+        return self._send(what, self._ready(on))
+
+    def _send(self, what, on):
         asked = [tasks.send(self.client, r, self._members[r], what(r)) for r in on]
         self._pending += asked
         return asked
 
     def wait(self, asked, on_progress=None):
         """Wait for requests; raise ``RanksError`` if some failed. See ``tasks``."""
-        stuck = tasks.wait(asked, self.interrupt, on_progress)
-        tasks.raise_failures(asked, stuck)
+        try:
+            stuck = tasks.wait(asked, self.interrupt, on_progress)
+            tasks.raise_failures(asked, stuck)
+        except BaseException:
+            self._failed = True
+            raise
 
-    def _check_ready(self, on):
+    def _ready(self, on=None):
+        """The ranks ``on`` (default: all), in a state to work; raises if they are not."""
+        on = range(self.n) if on is None else on
+        self._check_there(on)
+        if self._failed:
+            self._failed = False
+            self._ask(rank.recover)
+        return on
+
+    def _check_there(self, on):
         there = processes.engines_of(self.client)
         dead = [r for r in on if there.get(r) != self._members[r]]
         if dead:
             raise ClusterError(f"{name_ranks(dead)} ended; next: %ranks restart, Cluster.restart()")
-        self._pending = [task for task in self._pending if not task.done]
-        busy = sorted({task.rank for task in self._pending} & set(on))
+        busy = [r for r in self.busy if r in on]
         if busy:
             raise ClusterError(
                 f"{name_ranks(busy)} still at work on something earlier; "

@@ -4,12 +4,13 @@ When one rank fails, the others usually fail too, because they waited for it. Th
 by itself is the culprit: its traceback is what the reader needs. The others get a line each.
 """
 
+import re
 from dataclasses import dataclass
 
 from teachdist.notebook.outputs import group, name_ranks
 
-# Errors that say "I was released because another rank failed": never the culprit.
-_CONSEQUENCES = ("RankError", "Released", "PeerFailed", "KeyboardInterrupt")
+# "I was released because another rank failed" (see rank.py), or interrupted by us.
+_CONSEQUENCE = re.compile(r"rank \d+ failed: |rank \d+ was interrupted in ")
 
 
 class ClusterError(RuntimeError):
@@ -52,7 +53,7 @@ class Failure:
     @property
     def consequence(self):
         """Whether this rank failed only because another one did."""
-        return self.name in _CONSEQUENCES
+        return self.name == "KeyboardInterrupt" or bool(_CONSEQUENCE.match(self.text))
 
 
 class RanksError(RuntimeError):
@@ -65,14 +66,19 @@ class RanksError(RuntimeError):
 
     def __init__(self, failures, stuck=()):
         self.failures = sorted(failures, key=_blame)
+        if any(failure.died for failure in failures):  # then nobody else is to blame
+            self._causes = [failure for failure in self.failures if failure.died]
+        else:
+            self._causes = [failure for failure in self.failures if not failure.consequence]
         self.stuck = list(stuck)
         super().__init__("\n".join(self.lines()))
 
     def lines(self):
         """A line per failure, causes before consequences and by rank, then what to do next."""
         lines = []
-        for consequence in (False, True):
-            by_rank = {f.rank: f.what for f in self.failures if f.consequence == consequence}
+        others = [failure for failure in self.failures if failure not in self._causes]
+        for some in (self._causes, others):
+            by_rank = {failure.rank: failure.what for failure in some}
             lines += [f"{name_ranks(ranks)}: {what}" for ranks, what in group(by_rank)]
         if self.stuck:
             lines.append(f"{name_ranks(self.stuck)}: no answer, not even to an interrupt")

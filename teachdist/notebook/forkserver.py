@@ -138,6 +138,14 @@ def _serve(rank, engine_args):
     sys.exit(0)
 
 
+def _learn_colours():
+    """Prepare what colours a traceback: a second of CPU, once instead of once per rank."""
+    from pygments.lexers import get_lexer_by_name
+
+    for _ in get_lexer_by_name("python3").get_tokens("1"):
+        pass
+
+
 def main():
     """Import, freeze, fork, stay."""
     parent = os.getppid()
@@ -147,6 +155,7 @@ def main():
     options, engine_args = parser.parse_known_args()
     for module in (*_IMPORTS, *options.preload):
         importlib.import_module(module)
+    _learn_colours()
     gc.collect()
     gc.freeze()  # a collection in a child would touch, and so copy, every shared page
     ForkServer(options.ranks, engine_args).run(parent)

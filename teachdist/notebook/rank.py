@@ -5,8 +5,9 @@ kernel and rank. A rank joins the process group in two steps, since somebody mus
 address first: rank 0 opens the store (``host_store``), then everybody joins (``join``).
 
 A rank that fails releases the others **before** it reports: the release must not wait for the
-kernel, which may be waiting for the others. ``post_run_cell`` and ``call`` do that, through two
-functions of the backend, if it has them: ``release(message)`` and ``recover()``.
+kernel, which may be waiting for the others. ``_cell_ends`` and ``call`` do that, through two
+functions of the backend, if it has them: ``release(message)``, and ``recover()`` before the next
+cell, on all ranks.
 """
 
 import datetime
@@ -15,6 +16,9 @@ import os
 import socket
 import sys
 import time
+
+from teachdist.links.board import IN_CALL
+from teachdist.notebook import tracebacks
 
 _kept = {}  # what must live as long as the rank
 
@@ -86,10 +90,34 @@ def pull(name):
     return eval(name, _shell().user_ns)
 
 
-def prepare(count):
-    """Before a cell: number it as the notebook does, and be ready again after a failure."""
-    _shell().execution_count = count
+def recover():
+    """After a failure, on all ranks: the groups are usable again."""
     _backend_says("recover")
+
+
+def number(count):
+    """Number the next cell as the notebook does."""
+    _shell().execution_count = count
+
+
+def trace_begin():
+    """Record the collectives of the next cells."""
+    import teachdist
+
+    _kept["trace"] = teachdist.trace()
+    _kept["trace"].__enter__()
+
+
+def trace_end():
+    """Stop recording; what was recorded."""
+    recorder = _kept.pop("trace")
+    recorder.__exit__(None, None, None)
+    return recorder
+
+
+def complete(line):
+    """Completions at the end of ``line``."""
+    return _shell().complete(line, line)[1]
 
 
 def call(function, args, kwargs):
@@ -105,14 +133,26 @@ def call(function, args, kwargs):
 
 
 def where():
-    """What the main thread is doing: (seconds since the cell began or None, text).
+    """What the main thread is doing: a dict with ``seconds``, ``text``, ``call``.
 
-    Runs in the control thread, so it answers while a cell is blocked.
+    ``seconds`` since the cell began, None if idle; ``call`` is the number of the collective in
+    which the rank is, None outside. Runs in the control thread: it answers while a cell is blocked.
     """
     since = _kept.get("busy_since")
     if since is None:
-        return None, "idle"
-    return time.monotonic() - since, _position()
+        return {"seconds": None, "text": "idle", "call": None}
+    words, number = _collective()
+    return {"seconds": time.monotonic() - since, "text": _position() + words, "call": number}
+
+
+def _collective():
+    """What the backend's board says: (words, number of the call) if inside a collective."""
+    backend = sys.modules.get("teachdist.backend")
+    for member in backend.members() if backend else ():
+        position = member.page.read()
+        if position.state == IN_CALL:
+            return f"; call {position.sequence}: {position.call}", position.sequence
+    return "", None
 
 
 def _position():
@@ -129,7 +169,7 @@ def _position():
             inside = "" if frame is innermost else f", in {innermost.f_code.co_name}"
             return f"cell {numbers[file]}, line {frame.f_lineno}: {line}{inside}"
         frame = frame.f_back
-    file = os.path.basename(innermost.f_code.co_filename)  # noqa: PTH119
+    file = os.path.basename(innermost.f_code.co_filename)
     return f"{innermost.f_code.co_name} ({file}:{innermost.f_lineno})"
 
 
@@ -141,6 +181,7 @@ def _listen():
     shell = _shell()
     shell.events.register("pre_run_cell", _cell_begins)
     shell.events.register("post_run_cell", _cell_ends)
+    tracebacks.install(shell)
     shell.kernel.control_handlers["teachdist_where_request"] = _answer_where
 
 
@@ -150,13 +191,13 @@ def _cell_begins(_info):
 
 def _cell_ends(result):
     _kept["busy_since"] = None
-    if result.error_in_exec is not None:
-        _release(result.error_in_exec)
+    error = result.error_before_exec or result.error_in_exec
+    if error is not None:
+        _release(error)
 
 
 def _answer_where(stream, ident, parent):
-    seconds, text = where()
-    content = {"status": "ok", "pid": os.getpid(), "seconds": seconds, "text": text}
+    content = {"status": "ok", "pid": os.getpid(), **where()}
     _shell().kernel.session.send(
         stream, "teachdist_where_reply", content=content, parent=parent, ident=ident
     )
