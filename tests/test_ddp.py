@@ -132,6 +132,12 @@ def test_static_graph_supports(backend, what):
 
 
 @every_backend
+def test_reentrant_backward_works_without_if_nothing_is_unused(backend):
+    layers = {"checkpoints": 1, "reentrant": True}
+    assert shared_pool(2, backend).run(dynamic, layers) == [None, None]
+
+
+@every_backend
 def test_static_graph_does_not_follow_a_graph_that_changes(backend):
     class Changing(Layers):
         later = False
@@ -306,7 +312,10 @@ def test_detail_names_what_does_not_match(backend, subgroup):
                 dist.broadcast(ones, 0, group=group)
         return str(caught.value)
 
-    for what, names in (("shape", ("10", "20")), ("operation", ("ALLREDUCE", "BROADCAST"))):
+    for what, names in (
+        ("shape", ("ALLREDUCE", "10", "20")),
+        ("operation", ("ALLREDUCE", "BROADCAST")),
+    ):
         with RankPool(2, backend=None) as pool:
             for text in pool.run(mismatch, what):
                 for name in names:
