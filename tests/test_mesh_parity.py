@@ -154,15 +154,7 @@ def test_same_flattened(shape, names, some, name):
                 assert ours.get_group(new) is ours[some].flatten(name).get_group()
 
 
-UNdef test_documented_2_by_8_mesh():
-    for rank in range(16):
-        with playing(rank, 16):
-            mesh = init_device_mesh("cpu", (2, 8), mesh_dim_names=("dp", "tp"))
-            assert mesh.mesh.tolist() == [list(range(8)), list(range(8, 16))]
-            assert mesh.get_coordinate() == [rank // 8, rank % 8]
-
-
-FLATTENED = [
+UNFLATTENED = [
     ((8,), ("w",), "w", (2, 4), ("dp", "tp")),
     ((8,), ("w",), 0, (2, 2, 2), ("dp", "cp", "tp")),
     ((8,), ("w",), 0, (8, 1), ("dp", "tp")),
