@@ -5,7 +5,8 @@ of which tensor, `plan.py` has the algorithm's rounds, `executor.py` runs them o
 `member.py` holds what belongs to one rank in one group.
 """
 
-from teachdist.backend.backend import Backend, members, register
+from teachdist.backend.backend import Backend
+from teachdist.backend.lifecycle import members, register
 from teachdist.backend.options import Options, use
 
 register()

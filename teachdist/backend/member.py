@@ -10,6 +10,7 @@ next generation's cards, and every process group, model and mesh that uses it st
 """
 
 import os
+import threading
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -17,7 +18,8 @@ import torch.distributed as dist
 from teachdist.backend.executor import execute
 from teachdist.backend.options import algorithm_for
 from teachdist.backend.plan import plan
-from teachdist.backend.work import MailWork, Work, Worker
+from teachdist.backend.turns import Turns
+from teachdist.backend.work import MailWork, Work
 from teachdist.diagnose import Watch, call_site, mismatch, whereabouts
 from teachdist.links import (
     Header,
@@ -56,9 +58,11 @@ class Member:
         # The same group name may be used again on the same store (destroy, then init): each
         # time counts for every rank, and old cards must not answer.
         self._incarnation = store.add(f"joined/{rank}", 1)
-        self._worker = Worker(f"teachdist-{name}")
+        self._turns = Turns(f"teachdist-{name}")
+        self._numbering = threading.Lock()  # numbers are given in the order of turns
         self._number = number_of(f"{name}/{self._incarnation}")
         self._fingerprints = {}
+        self._rolls = (-1, 0)
         self._meet()
 
     def _meet(self):
@@ -76,36 +80,43 @@ class Member:
 
     # -- collectives -------------------------------------------------------------------------
 
-    def run(self, calls, asynchronous, timeout, outputs=None):
-        """Run calls one after the other under one Work."""
+    def run(self, calls, asynchronous, timeout, outputs=None, closing=None):
+        """Run calls one after the other under one Work.
+
+        closing: called when they are over, before anybody is told.
+        """
         self._usable(calls[0].words)
-        outputs = calls[0].outputs if outputs is None else outputs
-        work = Work(outputs)
+        work = Work(calls[0].outputs if outputs is None else outputs, closing)
         site = call_site()
-        numbered = []
-        for call in calls:
-            call.words = f"{call.words} at {site}"
-            numbered.append((self.sequence, call))
-            self.sequence += 1
         limit = seconds(timeout, self.timeout)
+        with self._numbering:
+            numbered = []
+            for call in calls:
+                call.words = f"{call.words} at {site}"
+                numbered.append((self.sequence, call))
+                self.sequence += 1
 
-        if not asynchronous:
-            self._worker.drain()
-            self._usable(calls[0].words)
-            self._execute_all(numbered, limit)
-            work.finish()
-            return work
+            def job():
+                try:
+                    self._usable(calls[0].words)
+                    self._execute_all(numbered, limit)
+                except BaseException as error:  # noqa: BLE001  it travels to whoever waits
+                    work.finish(error)
+                else:
+                    work.finish()
 
-        def job():
-            try:
-                self._usable(calls[0].words)
-                self._execute_all(numbered, limit)
-            except BaseException as error:  # noqa: BLE001  it travels to whoever waits
-                work.finish(error)
-            else:
-                work.finish()
-
-        self._worker.submit(job)
+            if asynchronous:
+                self._turns.submit(job)
+                return work
+            mine = self._turns.mine()
+            if not mine:
+                self._turns.submit(job)
+        if mine:
+            self._turns.here(job)
+        try:
+            work.wait()
+        except KeyboardInterrupt as error:
+            raise self.fail(error, numbered[0][0], calls[0].words) from None
         return work
 
     def _execute_all(self, numbered, limit):
@@ -143,27 +154,37 @@ class Member:
 
     # -- point to point ----------------------------------------------------------------------
 
-    def send(self, view, peer, tag, words, outputs, fingerprint):
-        """Post a send of bytes to a group rank; a Work."""
-        letter, work = self._letter("send", peer, tag, view, words, outputs, fingerprint)
+    def send(self, parcel, peer, tag):
+        """Post a send of a parcel to a group rank; a Work."""
+        letter, work = self._letter("send", parcel, peer, tag)
         header = Header(
-            self._number, self.generation, kind=POINT_TO_POINT, tag=tag, fingerprint=fingerprint
+            self._number,
+            self.generation,
+            kind=POINT_TO_POINT,
+            tag=tag,
+            fingerprint=parcel.fingerprint,
         )
         self.mail.send(header, letter.words.encode(), letter)
+        self._leave_to_background(letter)
         return work
 
-    def receive(self, view, peer, tag, words, outputs, fingerprint, landed):
-        """Post a receive from a group rank, or from anybody (None); a Work.
-
-        landed: called when the bytes are there, before the Work is done.
-        """
-        letter, work = self._letter("recv", peer, tag, view, words, outputs, fingerprint, landed)
+    def receive(self, parcel, peer, tag):
+        """Post a receive from a group rank, or from anybody (None); a Work."""
+        letter, work = self._letter("recv", parcel, peer, tag)
         self.mail.receive(letter)
+        self._leave_to_background(letter)
         return work
 
-    def _letter(self, kind, peer, tag, view, words, outputs, fingerprint, landed=None):
-        self._usable(words)
-        words = f"{words} at {call_site()}"
+    def next_roll(self):
+        """The number of this monitored barrier since the last collective."""
+        since, count = self._rolls
+        count = count + 1 if since == self.sequence else 0
+        self._rolls = (self.sequence, count)
+        return count
+
+    def _letter(self, kind, parcel, peer, tag):
+        self._usable(parcel.words)
+        words = f"{parcel.words} at {call_site()}"
         mail = self.mail
 
         def settle(letter):
@@ -171,8 +192,8 @@ class Member:
             error = letter.error
             if isinstance(error, LinkError):
                 error = self._explain(error, None, words)
-            if error is None and landed is not None:
-                landed()
+            if error is None and parcel.landed is not None:
+                parcel.landed()
             work.finish(error)
 
         def drive(limit):
@@ -186,10 +207,15 @@ class Member:
             finally:
                 self.page.write(IDLE, self.generation, self.sequence, words)
 
-        letter = Letter(peer, tag, view, kind, settle, fingerprint)
+        letter = Letter(peer, tag, parcel.view, kind, settle, parcel.fingerprint)
         letter.words = words
-        work = MailWork(outputs, drive)
+        work = MailWork(parcel.outputs, drive, parcel.closing)
         return letter, work
+
+    def _leave_to_background(self, letter):
+        """Nobody may ever wait for this letter: have it driven all the same."""
+        if not letter.done:
+            self.background()
 
     def background(self):
         """Have open sends and receives driven though nobody waits for them."""
@@ -268,9 +294,17 @@ class Member:
             return PeerLost(f"the process of {self.who(lost.rank)} has ended", lost.rank)
         return lost
 
+    def forget(self):
+        """In a forked child: this membership is the parent's. Close the copies of its sockets."""
+        self.broken = (
+            f"this process is a fork of {self.who(self.rank)}, and a group's connections cannot "
+            "be shared; call init_process_group in the child."
+        )
+        self.roster.abandon()
+
     def recover(self):
         """Meet anew after a failure: every rank of the group must do so."""
-        self._worker.drain()
+        self._turns.drain()
         self.mail.close()
         self.links.close()
         self.roster.close()
@@ -284,7 +318,7 @@ class Member:
         """Leave the group: finish what is queued, let sends go out, hang up."""
         if self.left or self.pid != os.getpid():
             return
-        self._worker.stop()
+        self._turns.stop()
         self.left = True
         self.mail.close(FLUSH if self.broken is None else 0.0)
         self.page.write(LEFT, self.generation, self.sequence, "")

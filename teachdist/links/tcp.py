@@ -83,6 +83,12 @@ class Sockets:
             self.connections[peer] = sock
         return sock
 
+    def abandon(self):
+        """Close this process's copies only, in a forked child; the parent's connections live on."""
+        self.closed = True
+        for sock in (*self.connections.values(), self.bell, self._ring):
+            sock.close()
+
     def close(self):
         """Hang up on everybody: peers that still wait for this rank are told by the system."""
         if self.closed:
