@@ -25,8 +25,8 @@ _PUBLIC = {
     "Join": "teachdist.join",
     "Joinable": "teachdist.join",
     "JoinHook": "teachdist.join",
-    "show": "teachdist.show",
-    "trace": "teachdist.trace",
+    "show": "teachdist.notebook",
+    "trace": "teachdist.tracing",
 }
 
 __all__ = ["__version__", *_PUBLIC]

@@ -44,10 +44,6 @@ _COMBINE = {
 _BITWISE = {"BAND", "BOR", "BXOR"}
 _UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}
 
-# torch shares an operation on more elements than this among its threads; with one rank per
-# core these threads fight for the cores and cost far more than they save.
-SERIAL = 32768
-
 
 @dataclass(frozen=True)
 class Reducer:
@@ -59,14 +55,6 @@ class Reducer:
 
     def combine(self, out, left, right):
         """Out = left op right, elementwise on flat tensors; `out` may be either of them."""
-        if out.numel() <= SERIAL or torch.get_num_threads() == 1:
-            self._combine(out, left, right)
-            return
-        pieces = zip(out.split(SERIAL), left.split(SERIAL), right.split(SERIAL), strict=True)
-        for piece in pieces:
-            self._combine(*piece)
-
-    def _combine(self, out, left, right):
         by_torch, by_numpy = _COMBINE[self.name]
         if self.dtype in _UNSIGNED:
             by_numpy(left.numpy(), right.numpy(), out=out.numpy())

@@ -10,19 +10,12 @@ requests are signed with a key that only this user can read, as ipyparallel does
 """
 
 import atexit
-import functools
-import logging
-import os
-import shutil
-import tempfile
-import time
 
-from teachdist.notebook import launcher, rank, tasks
-from teachdist.notebook.errors import ClusterError
+from teachdist.notebook import processes, rank, status, tasks
+from teachdist.notebook.errors import ClusterError, RanksError
+from teachdist.notebook.outputs import name_ranks, show
 
 MOST_RANKS = 64
-_START_DEADLINE = 120.0
-_LOG = logging.getLogger("teachdist.notebook")
 
 
 class Cluster:
@@ -33,33 +26,76 @@ class Cluster:
         backend: for ``init_process_group``: "teachdist", "gloo", ...
         launcher: how ranks are started: None (the quickest that works here), "fork", "stock", or
             a name that ipyparallel knows ("mpi", "ssh", "slurm").
-        profile: an IPython profile, for ipyparallel's configuration.
-        timeout: seconds that a collective may wait; the process group's time-out.
+        profile: an IPython profile with ipyparallel's configuration.
+        address: where rank 0 opens the store (default: the loopback if all ranks are on one
+            host, else rank 0's host name).
+        port: the store's port; 0 chooses a free one.
+        timeout: seconds that a collective may wait: the process group's time-out.
         on_progress: called with the number of ranks that are there, while they start.
 
     Raises:
         ValueError: an argument is wrong.
-        ClusterError: the ranks cannot be started here.
+        ClusterError: the ranks cannot be started here; one line says why.
     """
 
     def __init__(
-        self, n, backend="teachdist", *, launcher=None, profile=None, timeout=300, on_progress=None
+        self,
+        n,
+        backend="teachdist",
+        *,
+        launcher=None,
+        profile=None,
+        address=None,
+        port=0,
+        timeout=300,
+        on_progress=None,
     ):
         self.n = _checked(n)
-        self.backend = backend
+        settings = {"backend": backend, "address": address, "port": port, "timeout": timeout}
+        started = processes.Started(self.n, launcher, profile, settings, on_progress)
         self.launcher = launcher
-        self.timeout = float(timeout)
-        self._profile = profile
-        self._private_directory = None
-        self._processes = None
-        self.client = None
+        self._set_up(started, settings)
+        self._join_or_stop()
+
+    @classmethod
+    def attach(cls, connection_file, n=None, *, backend=None, fresh=False):
+        """Use ranks that another notebook started.
+
+        Args:
+            connection_file: the other cluster's ``connection_file``.
+            n: use the first ``n`` ranks (default: all).
+            backend: another backend than theirs; only together with ``fresh``.
+            fresh: restart the ranks, as an empty process group of ``n``; else join in: names that
+                the other notebook defined are there.
+        """
+        attached = processes.Attached(connection_file, n)
+        settings = {"backend": "teachdist", "address": None, "port": 0, "timeout": 300}
+        settings |= {key: attached.notes[key] for key in settings if key in attached.notes}
+        settings["port"] = 0  # theirs is taken
+        if backend is not None:
+            settings["backend"] = backend
+        self = cls.__new__(cls)
+        self.n = attached.n
+        self.launcher = None
+        self._set_up(attached, settings)
+        if fresh:
+            self.restart()
+        return self
+
+    def _set_up(self, started, settings):
+        self._processes = started
+        self._settings = settings
+        self._pending = []  # tasks that may have no answer yet
+        self._failed = False  # then the ranks must recover before anything else
+        self._members = processes.engines_of(started.client)
+        atexit.register(self.stop)
+
+    def _join_or_stop(self):
         try:
-            self._start(on_progress)
             self._join()
         except BaseException:
             self.stop()
             raise
-        atexit.register(self.stop)
 
     def __enter__(self):
         return self
@@ -68,90 +104,76 @@ class Cluster:
         self.stop()
 
     def __repr__(self):
-        state = "stopped" if self.client is None else f"backend {self.backend}"
+        state = "stopped" if self._processes is None else f"backend {self.backend}"
         return f"<Cluster of {self.n} rank{'s' if self.n > 1 else ''}, {state}>"
 
-    # Starting and stopping
+    @property
+    def backend(self):
+        """The process group's backend."""
+        return self._settings["backend"]
 
-    def _start(self, on_progress):
-        from ipyparallel import Cluster as Processes
+    @property
+    def client(self):
+        """The client of ipyparallel, for what is not offered here."""
+        if self._processes is None:
+            raise ClusterError("this cluster was stopped; start another: Cluster(n), %ranks N")
+        return self._processes.client
 
-        self._processes = Processes(**self._how())
-        deadline = time.monotonic() + _START_DEADLINE
-        self._processes.start_cluster_sync(n=self.n)
-        self.client = self._processes.connect_client_sync()
-        while len(self.client.ids) < self.n:
-            if on_progress is not None:
-                on_progress(len(self.client.ids))
-            self._check_starting(deadline)
-            time.sleep(0.05)
-
-    def _how(self):
-        from traitlets.config import Config
-
-        config = Config()
-        how = {
-            "log": _LOG,
-            "config": config,
-            "delay": 0,
-            "shutdown_atexit": False,  # we do it, silently
-            "controller_args": launcher.CONTROLLER_ARGS,
-            "engine_launcher_class": launcher.find(self.launcher),
-        }
-        if self._profile is not None:
-            return {**how, "profile": self._profile, "load_profile": True}
-        self._private_directory = tempfile.mkdtemp(prefix="teachdist-")
-        config.Controller.private = True
-        return {
-            **how,
-            "profile_dir": self._private_directory,
-            "load_profile": False,
-            "cluster_id": "",
-            "controller_launcher_class": launcher.Controller,
-            "send_engines_connection_env": False,  # engines wait for the file, while importing
-        }
-
-    def _check_starting(self, deadline):
-        states = [engines.state for engines in self._processes.engines.values()]
-        if time.monotonic() < deadline and "after" not in states:
-            return
-        said = [engines.get_output() for engines in self._processes.engines.values()]
-        last = next((line for line in reversed("".join(said).splitlines()) if line.strip()), "")
-        raise ClusterError(f"only {len(self.client.ids)} of {self.n} ranks started: {last.strip()}")
+    @property
+    def connection_file(self):
+        """Path of the file with which another notebook attaches; only this user can read it."""
+        return self._processes.connection_file
 
     def _join(self):
-        """Make the process group."""
-        address = "127.0.0.1"
-        [port] = self._call([0], rank.host_store, address, self.timeout)
-        group = functools.partial(
-            rank.join,
-            world_size=self.n,
-            backend=self.backend,
-            address=address,
-            port=port,
-            timeout=self.timeout,
-        )
-        self._gather([self._apply(r, group, (r,), {}) for r in range(self.n)])
+        """Make the process group of the processes that are there now."""
+        there = processes.engines_of(self.client)
+        self._members = {r: there[r] for r in sorted(there)[: self.n]}
+        timeout = float(self._settings["timeout"])
+        address, port = self._settings["address"], self._settings["port"]
+        try:
+            hosts = dict(self._ask(rank.hello))
+            for version in hosts.values():
+                processes.check_torch(version)
+            if address is None:
+                address = "127.0.0.1" if len(hosts) == 1 else next(iter(hosts))
+            port = self._ask(rank.host_store, address, port, timeout, on=[0])[0]
+            self._ask_each(lambda r: (rank.join, (r, self.n, self.backend, address, port, timeout)))
+        except RanksError as error:
+            raise ClusterError(_explained(error, self.backend, address, port)) from None
+
+    def restart(self):
+        """New processes for all ranks, and a new process group. What cells defined is gone."""
+        self._pending, self._failed = [], False
+        self._processes.renew()
+        self._join()
 
     def stop(self):
-        """End every rank. Safe to call twice."""
+        """End every rank (of a cluster that was attached to: only leave). Safe to call twice."""
         atexit.unregister(self.stop)
-        client, self.client = self.client, None
-        processes, self._processes = self._processes, None
-        if client is not None:
-            client.close()
-        if processes is not None:
-            processes.stop_cluster_sync()
-        if self._private_directory is not None:
-            shutil.rmtree(self._private_directory, ignore_errors=True)
+        started, self._processes = self._processes, None
+        if started is not None:
+            started.stop()
 
-    # Asking the ranks
+    def interrupt(self, on=None):
+        """Send Ctrl-C to ranks (default: all). It ends Python code, not a wait inside C++."""
+        processes.send_signal(self.client, range(self.n) if on is None else on, "SIGINT")
+
+    def status(self):
+        """What each rank is doing now, also while they are blocked: a list of ``RankStatus``."""
+        return status.ask(self.client, self._members)
+
+    @property
+    def busy(self):
+        """Ranks that have not answered yet: a sorted list."""
+        self._pending = [task for task in self._pending if not task.done]
+        return sorted({task.rank for task in self._pending})
 
     def run(self, function, *args, **kwargs):
         """Call ``function(*args, **kwargs)`` on every rank at the same time.
 
         A function that was defined in a notebook or script sees the names of the *ranks*:
-        ``torch``, ``dist``, ``rank``, ``world_size``, and what cells have defined there.
+        ``torch``, ``dist``, ``rank``, ``world_size``, and what cells have defined there. What it
+        prints is shown when all are done.
 
         Returns:
             What it returned, a list by rank.
@@ -159,65 +181,82 @@ class Cluster:
         Raises:
             RanksError: the function raised on some rank.
         """
-        return self._call(range(self.n), function, *args, **kwargs)
-
-    def _call(self, ranks, function, *args, **kwargs):
-        asked = [self._apply(r, function, args, kwargs) for r in ranks]
-        return self._gather(asked)
-
-    def _gather(self, asked):
-        stuck = tasks.wait(asked, self.interrupt)
-        tasks.raise_failures(asked, stuck)
+        asked = self.send(lambda _: (rank.call, (function, args, kwargs)))
+        try:
+            self.wait(asked)
+        finally:
+            show({task.rank: task.items for task in asked})
         return [task.value for task in asked]
 
-    def interrupt(self, ranks=None):
-        """Send Ctrl-C to ranks (default: all). It ends Python code, not a wait inside C++."""
-        targets = self._identities(range(self.n) if ranks is None else ranks)
-        for identity in targets:
-            self._connected()._send(
-                self.client._control_stream,
-                "signal_request",
-                content={"sig": "SIGINT"},
-                ident=identity,
+    def push(self, **names):
+        """Define names on every rank."""
+        self._ask(rank.push, names)
+
+    def pull(self, name, on=None):
+        """The value of a name, or of an expression, on each rank: a list by rank."""
+        return self._ask(rank.pull, name, on=on)
+
+    def _ask(self, function, *args, on=None):
+        return self._ask_each(lambda _: (function, args), on)
+
+    def _ask_each(self, what, on=None):
+        asked = self.send(what, on)
+        self.wait(asked)
+        return [task.value for task in asked]
+
+    def execute(self, cell, on=None, number=None):
+        """Send a cell's text to ranks, without waiting; ``number`` is for its tracebacks.
+
+        Returns:
+            A list of ``Task``, for ``wait``.
+        """
+        on = self._ready(on)
+        if number is not None:
+            self._send(lambda _: (rank.number, (number,)), on)
+        return self._send(lambda _: cell, on)
+
+    def send(self, what, on=None):
+        """Send each rank ``what(rank)``, a pair of function and arguments, without waiting.
+
+        Returns:
+            A list of ``Task``, for ``wait``.
+        """
+        return self._send(what, self._ready(on))
+
+    def _send(self, what, on):
+        asked = [tasks.send(self.client, r, self._members[r], what(r)) for r in on]
+        self._pending += asked
+        return asked
+
+    def wait(self, asked, on_progress=None):
+        """Wait for requests; raise ``RanksError`` if some failed. See ``tasks``."""
+        try:
+            stuck = tasks.wait(asked, self.interrupt, on_progress)
+            tasks.raise_failures(asked, stuck)
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _ready(self, on=None):
+        """The ranks ``on`` (default: all), in a state to work; raises if they are not."""
+        on = range(self.n) if on is None else on
+        self._check_there(on)
+        if self._failed:
+            self._failed = False
+            self._ask(rank.recover)
+        return on
+
+    def _check_there(self, on):
+        there = processes.engines_of(self.client)
+        dead = [r for r in on if there.get(r) != self._members[r]]
+        if dead:
+            raise ClusterError(f"{name_ranks(dead)} ended; next: %ranks restart, Cluster.restart()")
+        busy = [r for r in self.busy if r in on]
+        if busy:
+            raise ClusterError(
+                f"{name_ranks(busy)} still at work on something earlier; "
+                "next: %ranks status, then interrupt or restart"
             )
-
-    def _connected(self):
-        if self.client is None:
-            raise ClusterError("this cluster was stopped; start another: Cluster(n), %ranks N")
-        return self.client
-
-    def _identities(self, ranks):
-        engines = self._connected()._engines
-        return [engines[r].encode() for r in ranks]
-
-    def _apply(self, r, function, args, kwargs):
-        """Ask rank ``r`` to call a function; a Task."""
-        client = self._connected()
-        return tasks.Task(
-            r,
-            lambda hook: client.send_apply_request(
-                client._mux_stream,
-                function,
-                list(args),
-                kwargs,
-                ident=self._identities([r])[0],
-                message_future_hook=hook,
-            ),
-        )
-
-    def _execute(self, r, code):
-        """Ask rank ``r`` to execute a cell; a Task."""
-        client = self._connected()
-        return tasks.Task(
-            r,
-            lambda hook: client.send_execute_request(
-                client._mux_stream,
-                code,
-                silent=False,
-                ident=self._identities([r])[0],
-                message_future_hook=hook,
-            ),
-        )
 
 
 def _checked(n):
@@ -226,3 +265,13 @@ def _checked(n):
     if not 1 <= n <= MOST_RANKS:
         raise ValueError(f"the number of ranks must be 1 to {MOST_RANKS}, got {n}")
     return n
+
+
+def _explained(error, backend, address, port):
+    first = error.failures[0] if error.failures else None
+    text = " ".join(first.text.split()) if first is not None else str(error)
+    if "Address already in use" in text:
+        return f"port {port} on {address} is in use; leave port out and a free one is chosen"
+    if "ackend" in text or "NCCL" in text:
+        return f"backend {backend!r} cannot be used here: {text}"
+    return text

@@ -7,9 +7,10 @@ by itself is the culprit: its traceback is what the reader needs. The others get
 import re
 from dataclasses import dataclass
 
-# Errors that say "I was released because another rank failed": never the culprit.
-_CONSEQUENCES = ("RankError", "Released", "PeerFailed", "KeyboardInterrupt")
-_OUR_FRAMES = re.compile(r"teachdist[/\\]notebook[/\\]rank\.py")
+from teachdist.notebook.outputs import group, name_ranks
+
+# "I was released because another rank failed" (see rank.py), or interrupted by us.
+_CONSEQUENCE = re.compile(r"rank \d+ failed: |rank \d+ was interrupted in ")
 
 
 class ClusterError(RuntimeError):
@@ -24,10 +25,10 @@ class Failure:
     name: str  # of the exception's class
     text: str
     traceback: list  # lines, coloured
-    when: object = None  # a datetime, by the rank's own clock
+    when: str = ""  # date and time, by the rank's own clock
 
     @classmethod
-    def of(cls, rank, error):
+    def of(cls, rank, error, when=""):
         """From what ipyparallel delivers."""
         name = getattr(error, "ename", type(error).__name__)
         text = str(getattr(error, "evalue", error))
@@ -36,53 +37,65 @@ class Failure:
         traceback = getattr(error, "traceback", None) or []
         if isinstance(traceback, str):
             traceback = traceback.splitlines()
-        return cls(rank, name, text, traceback)
+        return cls(rank, name, text, traceback, when)
 
     @property
     def died(self):
-        """Did the process itself end?"""
+        """Whether the process itself ended."""
         return self.name == "Died"
 
     @property
-    def line(self):
-        """One line."""
-        first = self.text.strip().splitlines()[0] if self.text.strip() else ""
-        return (
-            f"rank {self.rank}: {self.name}: {first}" if first else f"rank {self.rank}: {self.name}"
-        )
+    def what(self):
+        """One line, without the rank."""
+        first = self.text.strip().splitlines()[:1]
+        return ": ".join([self.name, *first])
 
-    def culpability(self):
-        """Sorts culprits before consequences, and earlier before later."""
-        consequence = self.name in _CONSEQUENCES
-        return (not self.died, consequence, str(self.when or ""), self.rank)
+    @property
+    def consequence(self):
+        """Whether this rank failed only because another one did."""
+        return self.name == "KeyboardInterrupt" or bool(_CONSEQUENCE.match(self.text))
 
 
 class RanksError(RuntimeError):
-    """Ranks failed. ``failures`` is ordered: the culprit first.
+    """Ranks failed.
 
     Attributes:
-        failures: list of ``Failure``.
+        failures: list of ``Failure``: who failed by itself, the earliest first, then the others.
         stuck: ranks that do not answer, not even to an interrupt.
     """
 
     def __init__(self, failures, stuck=()):
-        self.failures = sorted(failures, key=Failure.culpability)
+        self.failures = sorted(failures, key=_blame)
+        if any(failure.died for failure in failures):  # then nobody else is to blame
+            self._causes = [failure for failure in self.failures if failure.died]
+        else:
+            self._causes = [failure for failure in self.failures if not failure.consequence]
         self.stuck = list(stuck)
         super().__init__("\n".join(self.lines()))
 
     def lines(self):
-        """A line per rank that failed, the culprit's first, and what to do next."""
-        lines = [failure.line for failure in self.failures]
-        lines += [f"rank {rank}: does not answer, not even to an interrupt" for rank in self.stuck]
+        """A line per failure, causes before consequences and by rank, then what to do next."""
+        lines = []
+        others = [failure for failure in self.failures if failure not in self._causes]
+        for some in (self._causes, others):
+            by_rank = {failure.rank: failure.what for failure in some}
+            lines += [f"{name_ranks(ranks)}: {what}" for ranks, what in group(by_rank)]
+        if self.stuck:
+            lines.append(f"{name_ranks(self.stuck)}: no answer, not even to an interrupt")
         if self.stuck or any(failure.died for failure in self.failures):
             lines.append("next: %ranks restart, or Cluster.restart()")
         return lines
 
     def _render_traceback_(self):
-        """What IPython shows: the culprit's own traceback, then one line for each other rank."""
-        culprit = self.failures[0] if self.failures else None
-        shown = []
-        if culprit is not None and culprit.traceback:
-            shown += [f"rank {culprit.rank} failed first:", *culprit.traceback, ""]
-            return shown + self.lines()[1:]
-        return shown + self.lines()
+        """What IPython shows: the traceback of the first that failed, then the lines."""
+        first = self.failures[0] if self.failures else None
+        if first is None or not first.traceback:
+            return self.lines()
+        rest = self.lines() if len(self.failures) + len(self.stuck) > 1 else []
+        return [f"rank {first.rank} failed first:", *first.traceback, "", *rest]
+
+
+def _blame(failure):
+    """Sorts deaths first, then causes by time, then consequences by rank."""
+    when = "" if failure.consequence else failure.when
+    return (not failure.died, failure.consequence, when, failure.rank)

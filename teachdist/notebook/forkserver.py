@@ -37,7 +37,7 @@ TOO_SHORT = 2.0  # an engine that lived less than this failed to start
 TRIES = 3  # an engine that fails to start so often in a row is given up
 
 _PR_SET_PDEATHSIG = 1
-_IMPORTS = ("numpy", "torch", "torch.distributed", "ipyparallel.engine.app", "ipykernel.ipkernel")
+_IMPORTS = ("torch.distributed", "teachdist.notebook.engine", "ipykernel.ipkernel")
 
 
 class ForkServer:
@@ -97,11 +97,8 @@ class ForkServer:
 
     def _reap(self):
         """Ranks whose process ended since the last look."""
-        dead = []
-        for pid in list(self.children):
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                dead.append(self.children.pop(pid))
-        return dead
+        gone = [pid for pid in self.children if os.waitpid(pid, os.WNOHANG)[0]]
+        return [self.children.pop(pid) for pid in gone]
 
     def _replace_dead(self):
         for rank in self._reap():
@@ -134,10 +131,19 @@ def _become_child(server):
 
 def _serve(rank, engine_args):
     """Be the engine ``rank``; does not return."""
-    from ipyparallel.engine.app import IPEngine
+    from teachdist.notebook.engine import ForkedNanny, RankEngine
 
-    IPEngine.launch_instance(argv=[f"--IPEngine.id={rank}", *engine_args])
+    RankEngine.forked_nanny = ForkedNanny()
+    RankEngine.launch_instance(argv=[f"--IPEngine.id={rank}", *engine_args])
     sys.exit(0)
+
+
+def _learn_colours():
+    """Prepare what colours a traceback: a second of CPU, once instead of once per rank."""
+    from pygments.lexers import get_lexer_by_name
+
+    for _ in get_lexer_by_name("python3").get_tokens("1"):
+        pass
 
 
 def main():
@@ -149,6 +155,7 @@ def main():
     options, engine_args = parser.parse_known_args()
     for module in (*_IMPORTS, *options.preload):
         importlib.import_module(module)
+    _learn_colours()
     gc.collect()
     gc.freeze()  # a collection in a child would touch, and so copy, every shared page
     ForkServer(options.ranks, engine_args).run(parent)

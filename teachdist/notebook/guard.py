@@ -14,6 +14,7 @@ orphaned.
 import os
 import runpy
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -22,7 +23,7 @@ LOOK_EVERY = 0.3  # seconds
 
 
 def orphaned(parent):
-    """Has the process ``parent``, which started us, ended?"""
+    """Whether the process ``parent``, which started us, has ended."""
     return os.getppid() != parent
 
 
@@ -31,6 +32,8 @@ def _end_with(parent, directory):
         time.sleep(LOOK_EVERY)
     if directory:
         shutil.rmtree(directory, ignore_errors=True)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)  # us, and what the module has started
     os._exit(1)
 
 

@@ -12,6 +12,7 @@ Any other name goes to ipyparallel unchanged.
 
 import os
 import sys
+from pathlib import Path
 
 from ipyparallel.cluster.launcher import (
     LocalControllerLauncher,
@@ -45,7 +46,7 @@ def local_environment():
     return {
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", loopback),
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }
 
@@ -82,9 +83,9 @@ class StockEngine(LocalEngineLauncher):
 
     def find_args(self):
         """Command line."""
-        module = self.engine_cmd[-1]
         rank = f"--IPEngine.id={self.identifier}"
-        return [*_GUARDED, module, *self.cluster_args, rank, *_ENGINE_ARGS, *self.engine_args]
+        engine = "teachdist.notebook.engine"
+        return [*_GUARDED, engine, *self.cluster_args, rank, *_ENGINE_ARGS, *self.engine_args]
 
 
 class StockEngines(LocalEngineSetLauncher):
@@ -103,3 +104,10 @@ def find(name):
     if name is None:
         name = "fork" if sys.platform == "linux" else "stock"
     return {"fork": ForkEngines, "stock": StockEngines}.get(name, name)
+
+
+def known():
+    """Names that ipyparallel knows."""
+    from importlib.metadata import entry_points
+
+    return sorted(entry.name for entry in entry_points(group="ipyparallel.engine_launchers"))

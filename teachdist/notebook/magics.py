@@ -1,107 +1,227 @@
 """``%ranks`` and ``%%ranks``: the notebook's side of a cluster.
 
-%ranks 4                                start four ranks (again: other ones)
+%ranks 4                          start four ranks; again: four new ones
 %ranks status | interrupt | restart | stop
-%%ranks [--on 0,2]                      run the cell on every rank, or on some
+
+%%ranks                           run the cell on every rank
+%%ranks --on 0,2-3                on some
+%%ranks --predict                 compare with "# predict rank 0: ..." lines (predict.py)
+%%ranks --trace                   draw the collectives that the cell called
+%%ranks --as-script [FILE]        the cells so far, as a program for torchrun (script.py)
 """
 
 import argparse
+import os
 import shlex
+from pathlib import Path
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from teachdist.notebook import outputs, tasks
+from teachdist.notebook import complete, predict, rank, script
 from teachdist.notebook.cluster import Cluster
 from teachdist.notebook.errors import ClusterError
+from teachdist.notebook.live import Live, bar
+from teachdist.notebook.outputs import parse_ranks, show
 
-_USAGE = "%ranks N [--backend NAME] [--launcher NAME] | status | interrupt | restart | stop"
+SHARED = "TEACHDIST_CLUSTER"  # a running cluster's connection file: used instead of a new one
+_USAGE = (
+    "%ranks N [--backend NAME] [--launcher NAME], or %ranks status | interrupt | restart | stop"
+)
 
 
 class _Parser(argparse.ArgumentParser):
     """An argparse that answers with one line instead of ending the process."""
 
     def error(self, message):
-        raise UsageError(f"{self.prog}: {message}")
+        raise UsageError(f"{self.prog}: {message}; usage: {self.usage}")
 
 
 @magics_class
 class RanksMagics(Magics):
     """The magics of ``%load_ext teachdist``."""
 
-    cluster = None
+    def __init__(self, shell):
+        super().__init__(shell)
+        self.cluster = None
+        self._cells = []  # (text, ranks or None) that ran without an error: for --as-script
+        complete.install(shell, lambda: self.cluster)
 
     @line_cell_magic
     def ranks(self, line, cell=None):
-        """``%ranks 4`` starts ranks; ``%%ranks`` runs a cell on them."""
-        if cell is not None:
-            return self._run_cell(line, cell)
-        return self._command(line)
+        """``%ranks 4`` starts four ranks; a cell that begins with ``%%ranks`` runs on them.
+
+        ``%ranks status`` says where each rank is, ``interrupt`` sends Ctrl-C, ``restart`` starts
+        the processes anew, ``stop`` ends them. For cells: ``--on 0,2``, ``--predict``,
+        ``--trace``, ``--as-script [FILE]``.
+        """
+        try:
+            return self._command(line) if cell is None else self._cell(line, cell)
+        except (ValueError, ClusterError) as error:
+            raise UsageError(f"{'%ranks' if cell is None else '%%ranks'}: {error}") from None
+
+    # %ranks
 
     def _command(self, line):
         words = _Parser("%ranks", usage=_USAGE, add_help=False)
         words.add_argument("what", nargs="?", default="status")
         words.add_argument("--backend", default="teachdist")
         words.add_argument("--launcher")
+        words.add_argument("--profile")
         given = words.parse_args(shlex.split(line))
-        try:
-            if given.what in ("status", "interrupt", "restart", "stop"):
-                return self._control(given.what)
-            self._start(given)
-        except (ValueError, ClusterError) as error:
-            raise UsageError(f"%ranks: {error}") from None
-        return None
+        controls = {
+            "status": self._status,
+            "interrupt": lambda: self._running().interrupt(),
+            "restart": self._restart,
+            "stop": self.stop,
+        }
+        if given.what in controls:
+            controls[given.what]()
+        else:
+            self._start(_number(given.what), given)
 
-    def _control(self, what):
+    def _status(self):
+        print(self._running().status())  # noqa: T201
+
+    def _restart(self):
         cluster = self._running()
-        if what == "stop":
-            self.cluster = None
-        answer = getattr(cluster, what)()
-        if what == "status":
-            print(answer)  # noqa: T201
-        if what == "restart":
-            print(f"{cluster.n} ranks ready again")  # noqa: T201
+        cluster.restart()
+        self._cells = []
+        self._ready()
+
+    def stop(self):
+        """End the ranks, if there are any."""
+        cluster, self.cluster = self.cluster, None
+        self._cells = []
+        if cluster is not None:
+            cluster.stop()
+
+    def _start(self, n, given):
+        if self._is_like(n, given):
+            return self._restart()
+        self.stop()
+        live = Live()
+        try:
+            self.cluster = _shared(n, given) or Cluster(
+                n,
+                given.backend,
+                launcher=given.launcher,
+                profile=given.profile,
+                on_progress=lambda there: live.show(f"starting ranks {bar(there, n)}"),
+            )
+        finally:
+            live.end()
+        self._activate_px()
+        return self._ready()
+
+    def _is_like(self, n, given):
+        """Whether new processes in the present cluster are what is asked for."""
+        now = self.cluster
+        return (
+            now is not None
+            and (now.n, now.backend, now.launcher) == (n, given.backend, given.launcher)
+            and given.profile is None
+        )
+
+    def _ready(self):
+        n = self.cluster.n
+        print(f"{n} rank{'s' if n > 1 else ''} ready, backend {self.cluster.backend}")  # noqa: T201
+
+    def _activate_px(self):
+        """Ipyparallel's own ``%px`` works on the same ranks."""
+        view = self.cluster.client[list(range(self.cluster.n))]
+        view.block = True
+        view.activate()
 
     def _running(self):
         if self.cluster is None:
-            raise UsageError("%ranks: no ranks are running; start some: %ranks 4")
+            raise ClusterError("no ranks are running; start some: %ranks 4")
         return self.cluster
 
-    def _start(self, given):
-        if not given.what.isdecimal():
-            raise UsageError(f"%ranks: expected {_USAGE}; got {given.what!r}")
-        old, self.cluster = self.cluster, None
-        if old is not None:
-            old.stop()
-        n = int(given.what)
-        self.cluster = Cluster(n, given.backend, launcher=given.launcher)
-        print(f"{n} rank{'s' if n > 1 else ''} ready, backend {given.backend}")  # noqa: T201
+    # %%ranks
 
-    def _run_cell(self, line, cell):
-        words = _Parser("%%ranks", add_help=False)
-        words.add_argument("--on", default=None)
+    def _cell(self, line, cell):
+        words = _Parser(
+            "%%ranks",
+            usage="%%ranks [--on RANKS] [--predict] [--trace] [--as-script [FILE]]",
+            add_help=False,
+        )
+        words.add_argument("--on")
+        words.add_argument("--trace", action="store_true")
+        words.add_argument("--predict", action="store_true")
+        words.add_argument("--as-script", nargs="?", const="", metavar="FILE")
         given = words.parse_args(shlex.split(line))
         cluster = self._running()
-        on = _which(given.on, cluster.n)
-        asked = [cluster._execute(rank, cell) for rank in on]
-        stuck = []
+        some = None if given.on is None else _checked(parse_ranks(given.on), cluster.n)
+        if given.as_script is not None:
+            return self._write_script(given.as_script, [*self._cells, (cell, some)])
+        on = range(cluster.n) if some is None else some
+        predicted = predict.predictions(cell, on)
+        if given.predict and not predicted:
+            raise ValueError("--predict needs a comment line such as: # predict rank 0: 6")
+        if given.trace:
+            cluster.send(lambda _: (rank.trace_begin, ()), on)
+        said = self._execute(cluster, line, cell, on)
+        self._cells.append((cell, some))
+        if given.predict:
+            got = {r: predict.answer(items) for r, items in said.items()}
+            print(predict.compare(predicted, got))  # noqa: T201
+        if given.trace:
+            self._draw(cluster, on)
+        return None
+
+    def _execute(self, cluster, line, cell, on):
+        """Run the cell, show what ranks said, raise if one failed; ``{rank: items}``."""
+        if not cell.lstrip().startswith("%%"):
+            cell = f"#%%ranks {line}\n{cell}"  # lines are numbered as in the notebook
+        live = Live()
+        asked = cluster.execute(cell, on, self.shell.execution_count)
+        said = {task.rank: task.items for task in asked}
         try:
-            stuck = tasks.wait(asked, cluster.interrupt)
+            cluster.wait(asked, live.tasks)
         finally:
-            outputs.show({task.rank: task.items for task in asked})
-        tasks.raise_failures(asked, stuck)
+            live.end()
+            show(said)
+        return said
+
+    def _write_script(self, name, cells):
+        cluster = self._running()
+        text = script.as_script(cells, cluster.n, cluster.backend, name or "script.py")
+        if name:
+            Path(name).write_text(text)
+            print(f"wrote {name}; run it: torchrun --nproc-per-node {cluster.n} {name}")  # noqa: T201
+        else:
+            print(text)  # noqa: T201
+
+    def _draw(self, cluster, on):
+        from IPython.display import display
+
+        import teachdist
+
+        asked = cluster.send(lambda _: (rank.trace_end, ()), on)
+        cluster.wait(asked)
+        display(teachdist.show([task.value for task in asked]))
 
 
-def _which(text, n):
-    """``"0,2-3"`` -> [0, 2, 3]; None -> all."""
-    if text is None:
-        return list(range(n))
-    ranks = set()
-    for piece in text.split(","):
-        first, _, last = piece.partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal():
-            raise UsageError(f"%%ranks --on: expected ranks such as 0,2 or 1-3, got {text!r}")
-        ranks.update(range(int(first), int(last or first) + 1))
-    if beyond := [rank for rank in ranks if rank >= n]:
-        raise UsageError(f"%%ranks --on: there is no rank {beyond[0]}, ranks are 0 to {n - 1}")
-    return sorted(ranks)
+def _shared(n, given):
+    """The running cluster that the environment names, with new ranks; None without one."""
+    file = os.environ.get(SHARED)
+    if not file or given.launcher is not None or given.profile is not None:
+        return None
+    try:
+        return Cluster.attach(file, n, backend=given.backend, fresh=True)
+    except ClusterError:
+        return None  # gone, or too small: a cluster of our own
+
+
+def _number(text):
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"expected {_USAGE}; got {text!r}") from None
+
+
+def _checked(ranks, n):
+    if beyond := [r for r in ranks if r >= n]:
+        raise ValueError(f"--on: there is no rank {beyond[0]}, ranks are 0 to {n - 1}")
+    return ranks

@@ -28,6 +28,17 @@ def name_ranks(ranks):
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {text}"
 
 
+def parse_ranks(text):
+    """``"0,2-3"`` -> [0, 2, 3]; raises ValueError."""
+    ranks = set()
+    for piece in text.split(","):
+        first, _, last = (word.strip() for word in piece.partition("-"))
+        if not first.isdecimal() or not (last or first).isdecimal():
+            raise ValueError(f"expected ranks such as 0,2 or 1-3, got {text!r}")
+        ranks.update(range(int(first), int(last or first) + 1))
+    return sorted(ranks)
+
+
 def group(by_rank):
     """``{rank: value}`` -> list of (ranks, value): equal values together, lowest rank first."""
     groups = []

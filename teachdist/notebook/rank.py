@@ -1,8 +1,13 @@
 """What the notebook needs inside a rank: the functions here run in the engines.
 
 The kernel sends a function by its module's name, so this module is the whole vocabulary between
-kernel and rank. A rank joins the process group in two steps, since somebody must know the
-store's address first: rank 0 opens the store (``host_store``), then everybody joins (``join``).
+kernel and rank. A rank joins the process group in two steps, since somebody must know the store's
+address first: rank 0 opens the store (``host_store``), then everybody joins (``join``).
+
+A rank that fails releases the others **before** it reports: the release must not wait for the
+kernel, which may be waiting for the others. ``_cell_ends`` and ``call`` do that, through two
+functions of the backend, if it has them: ``release(message)``, and ``recover()`` before the next
+cell, on all ranks.
 """
 
 import datetime
@@ -10,19 +15,23 @@ import importlib
 import os
 import socket
 import sys
+import time
+
+from teachdist.links.board import IN_CALL
+from teachdist.notebook import tracebacks
 
 _kept = {}  # what must live as long as the rank
 
 
 def hello():
-    """(host name, process id, torch's version): who is there."""
+    """(host name, torch's version): who is there."""
     import torch
 
-    return socket.gethostname(), os.getpid(), torch.__version__
+    return socket.gethostname(), torch.__version__
 
 
-def host_store(address, timeout):
-    """Open this rank's TCPStore on ``address`` and return its port.
+def host_store(address, port, timeout):
+    """Open this rank's TCPStore on ``address`` and return its port (0: a free one).
 
     The socket is made here and handed to torch, because torch itself would listen on all
     interfaces.
@@ -31,20 +40,19 @@ def host_store(address, timeout):
 
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        listener.bind((address, 0))
+        listener.bind((address, port))
         listener.listen()
-    except OSError:
+        port = listener.getsockname()[1]
+        _kept["hosted"] = dist.TCPStore(
+            address,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=datetime.timedelta(seconds=timeout),
+            master_listen_fd=listener.detach(),
+        )
+    finally:
         listener.close()
-        raise
-    port = listener.getsockname()[1]
-    _kept["hosted"] = dist.TCPStore(
-        address,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=datetime.timedelta(seconds=timeout),
-        master_listen_fd=listener.detach(),
-    )
     return port
 
 
@@ -65,13 +73,147 @@ def join(rank, world_size, backend, address, port, timeout):
     dist.init_process_group(
         backend, store=store, rank=rank, world_size=world_size, timeout=deadline
     )
+    _kept.update(rank=rank)
     # Short enough to read, and the same on every rank.
     torch.set_printoptions(threshold=100, linewidth=88)
-    names = {"torch": torch, "dist": dist, "rank": rank, "world_size": world_size}
-    sys.modules["__main__"].__dict__.update(names)
+    push({"torch": torch, "dist": dist, "rank": rank, "world_size": world_size})
+    _listen()
+
+
+def push(names):
+    """Define names for the cells."""
+    _shell().user_ns.update(names)
+
+
+def pull(name):
+    """The value of a name, or of an expression, as a cell would see it."""
+    return eval(name, _shell().user_ns)
+
+
+def recover():
+    """After a failure, on all ranks: the groups are usable again."""
+    _backend_says("recover")
+
+
+def number(count):
+    """Number the next cell as the notebook does."""
+    _shell().execution_count = count
+
+
+def trace_begin():
+    """Record the collectives of the next cells."""
+    import teachdist
+
+    _kept["trace"] = teachdist.trace()
+    _kept["trace"].__enter__()
+
+
+def trace_end():
+    """Stop recording; what was recorded."""
+    recorder = _kept.pop("trace")
+    recorder.__exit__(None, None, None)
+    return recorder
+
+
+def complete(line):
+    """Completions at the end of ``line``."""
+    return _shell().complete(line, line)[1]
+
+
+def call(function, args, kwargs):
+    """Call a function; if it raises, release the others first."""
+    _kept["busy_since"] = time.monotonic()
+    try:
+        return function(*args, **kwargs)
+    except BaseException as error:
+        _release(error)
+        raise
+    finally:
+        _kept["busy_since"] = None
+
+
+def where():
+    """What the main thread is doing: a dict with ``seconds``, ``text``, ``call``.
+
+    ``seconds`` since the cell began, None if idle; ``call`` is the number of the collective in
+    which the rank is, None outside. Runs in the control thread: it answers while a cell is blocked.
+    """
+    since = _kept.get("busy_since")
+    if since is None:
+        return {"seconds": None, "text": "idle", "call": None}
+    words, number = _collective()
+    return {"seconds": time.monotonic() - since, "text": _position() + words, "call": number}
+
+
+def _collective():
+    """What the backend's board says: (words, number of the call) if inside a collective."""
+    backend = sys.modules.get("teachdist.backend")
+    for member in backend.members() if backend else ():
+        position = member.page.read()
+        if position.state == IN_CALL:
+            return f"; call {position.sequence}: {position.call}", position.sequence
+    return "", None
+
+
+def _position():
+    """The innermost line of the user's own code on the main thread, and what it called."""
+    import linecache
+    import threading
+
+    frame = innermost = sys._current_frames()[threading.main_thread().ident]
+    numbers = getattr(_shell().compile, "_filename_map", {})
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file in numbers:
+            line = linecache.getline(file, frame.f_lineno).strip()
+            inside = "" if frame is innermost else f", in {innermost.f_code.co_name}"
+            return f"cell {numbers[file]}, line {frame.f_lineno}: {line}{inside}"
+        frame = frame.f_back
+    file = os.path.basename(innermost.f_code.co_filename)
+    return f"{innermost.f_code.co_name} ({file}:{innermost.f_lineno})"
+
+
+def _listen():
+    """Hear of the beginning and the end of cells, and of questions for ``where``; once."""
+    if _kept.setdefault("listening", False):
+        return
+    _kept["listening"] = True
     shell = _shell()
-    if shell is not None:
-        shell.user_ns.update(names)
+    shell.events.register("pre_run_cell", _cell_begins)
+    shell.events.register("post_run_cell", _cell_ends)
+    tracebacks.install(shell)
+    shell.kernel.control_handlers["teachdist_where_request"] = _answer_where
+
+
+def _cell_begins(_info):
+    _kept["busy_since"] = time.monotonic()
+
+
+def _cell_ends(result):
+    _kept["busy_since"] = None
+    error = result.error_before_exec or result.error_in_exec
+    if error is not None:
+        _release(error)
+
+
+def _answer_where(stream, ident, parent):
+    content = {"status": "ok", "pid": os.getpid(), **where()}
+    _shell().kernel.session.send(
+        stream, "teachdist_where_reply", content=content, parent=parent, ident=ident
+    )
+
+
+def _release(error):
+    text = str(error).strip().splitlines()
+    why = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    _backend_says("release", f"rank {_kept.get('rank')} failed: {why}")
+
+
+def _backend_says(name, *args):
+    backend = sys.modules.get("teachdist.backend")
+    function = getattr(backend, name, None)
+    if function is not None:
+        function(*args)
 
 
 def _shell():

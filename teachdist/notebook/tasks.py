@@ -28,12 +28,16 @@ class Task:
     ``("stderr", text)``, ``("display", content)``, ``("result", content)``.
     """
 
-    def __init__(self, rank, send):
-        """``send(hook)`` sends the request; ``hook`` sees its future before it is sent."""
+    def __init__(self, rank):
         self.rank = rank
         self.items = []
-        self.future = send(lambda future: future.iopub_callbacks.append(self._on_output))
-        self.output = self.future.output
+        self.future = None
+        self.failed_at = ""
+
+    def begin(self, future):
+        """``future`` is about to be sent: hear what arrives for it."""
+        self.future = future
+        future.iopub_callbacks.append(self._on_output)
 
     def _on_output(self, message):
         kind, content = message["header"]["msg_type"], message["content"]
@@ -41,8 +45,20 @@ class Task:
             self._add_text(content["name"], content["text"])
         elif kind == "display_data":
             self.items.append(("display", content))
+        elif kind == "update_display_data":
+            self._update(content)
         elif kind == "execute_result":
             self.items.append(("result", content))
+        elif kind == "clear_output":
+            self.items.clear()
+        elif kind == "error":
+            self.failed_at = str(message["header"]["date"])
+
+    def _update(self, content):
+        wanted = content["transient"]["display_id"]
+        for index, (kind, shown) in enumerate(self.items):
+            if kind == "display" and shown.get("transient", {}).get("display_id") == wanted:
+                self.items[index] = (kind, content)
 
     def _add_text(self, name, text):
         if self.items and self.items[-1][0] == name:
@@ -51,14 +67,16 @@ class Task:
 
     @property
     def done(self):
-        """Has the rank answered?"""
+        """Whether the rank has answered."""
         return self.future.done()
 
     @property
     def failure(self):
         """A ``Failure`` if the rank answered with an error, else None."""
         answer = self.future.result() if self.done else None
-        return Failure.of(self.rank, answer) if isinstance(answer, Exception) else None
+        if isinstance(answer, Exception):
+            return Failure.of(self.rank, answer, self.failed_at)
+        return None
 
     @property
     def value(self):
@@ -67,7 +85,19 @@ class Task:
 
     def wait_for_output(self):
         """Wait a moment for output that the reply overtook."""
-        concurrent.futures.wait([self.output], timeout=_OUTPUT_DEADLINE)
+        concurrent.futures.wait([self.future.output], timeout=_OUTPUT_DEADLINE)
+
+
+def send(client, rank, uuid, what):
+    """Send rank ``rank``, the engine ``uuid``, a cell's text or ``(function, args)``; a Task."""
+    task = Task(rank)
+    where = {"ident": uuid.encode(), "message_future_hook": task.begin}
+    if isinstance(what, str):
+        client.send_execute_request(client._mux_stream, what, silent=False, **where)
+    else:
+        function, args = what
+        client.send_apply_request(client._mux_stream, function, list(args), **where)
+    return task
 
 
 def wait(tasks, interrupt, on_progress=None):
@@ -110,7 +140,7 @@ def _wait(tasks, interrupt, on_progress):
 
 
 def _interrupt(tasks, interrupt):
-    """Interrupt the ranks that still work; which of them do not react?"""
+    """Interrupt the ranks that still work; returns those that do not react."""
     pending = [task for task in tasks if not task.done]
     if pending:
         interrupt([task.rank for task in pending])

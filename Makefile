@@ -1,0 +1,61 @@
+# Two commands do everything on a fresh machine:  make demo   and   make test
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.PHONY: demo test lab bench docs lint format clean chromium notebooks
+
+demo: $(VENV)/.lab
+	$(BIN)/teachdist demo
+
+lab: $(VENV)/.lab
+	$(BIN)/teachdist lab
+
+bench: $(VENV)/.lab
+	$(BIN)/teachdist bench
+
+test: $(VENV)/.dev chromium
+	$(BIN)/python -m pytest
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/build.py
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Execute the course anew and store its outputs.
+notebooks: $(VENV)/.dev
+	$(BIN)/python -m teachdist.notebook.execute notebooks/*.ipynb
+
+# The tests of pages and of JupyterLab need a browser; what can't be installed is skipped, and says so.
+chromium:
+	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 \
+	|| { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] \
+	     && { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends chromium >/dev/null; }; } \
+	|| echo "no Chromium and no way to install it here: the browser tests will be skipped"
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "teachdist needs Python 3.11 or newer; name one: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+# The stamp says what is installed; a stamp that is newer than pyproject.toml needs nothing.
+$(VENV)/.lab: pyproject.toml | $(VENV)/bin/python
+	$(PIP) -e '.[lab]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.lab
+
+clean:
+	rm -rf $(VENV) site build dist artifacts .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

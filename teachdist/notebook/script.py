@@ -1,0 +1,62 @@
+"""``%%ranks --as-script``: the cells so far as a program for torchrun.
+
+What a notebook does cell by cell, a job does in one file. The program has what ``%ranks`` did
+(join the process group), the cells that ran on the ranks, and what the notebook's display did
+(print the last expression of a cell). Cells that ran on some ranks only become an ``if``.
+"""
+
+import ast
+import textwrap
+
+_HEAD = '''"""Run with: torchrun --nproc-per-node {n} {name}"""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("{backend}")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+'''
+_TAIL = "\ndist.destroy_process_group()\n"
+
+
+def as_script(cells, n, backend, name="script.py"):
+    """A program's text.
+
+    Args:
+        cells: list of (text, ranks or None for all).
+        n: how many ranks they ran on.
+        backend: the process group's.
+        name: the file's name, for its first line.
+    """
+    body = "\n".join(_cell(text, ranks) for text, ranks in cells)
+    return _HEAD.format(n=n, name=name, backend=backend) + body + _TAIL
+
+
+def _cell(text, ranks):
+    text = _printing(_without_magics(text).strip("\n"))
+    if ranks is not None:
+        text = f"if rank in {tuple(ranks)}:\n{textwrap.indent(text, '    ')}"
+    return f"\n{text}\n"
+
+
+def _without_magics(text):
+    return "\n".join(
+        f"# only in a notebook: {line}" if line.startswith(("%", "!")) else line
+        for line in text.splitlines()
+    )
+
+
+def _printing(text):
+    """The last expression is printed, as the notebook showed it."""
+    try:
+        last = ast.parse(text).body[-1:]
+    except SyntaxError:
+        return text
+    if not last or not isinstance(last[0], ast.Expr) or text.rstrip().endswith(";"):
+        return text
+    if isinstance(last[0].value, ast.Call) and ast.unparse(last[0].value.func) == "print":
+        return text
+    lines = text.splitlines()
+    start, end = last[0].lineno - 1, last[0].end_lineno
+    shown = "\n".join(lines[start:end])
+    return "\n".join([*lines[:start], f'print(f"[rank {{rank}}]", {shown})', *lines[end:]])
