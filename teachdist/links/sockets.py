@@ -100,6 +100,13 @@ class Sockets:
             if memory is not None:
                 os.close(memory)
 
+    def abandon(self):
+        """Close this process's copies only, in a forked child; the parent's connections live on."""
+        self.closed = True
+        channels = [channel.sock for channel in self.connections.values()]
+        for sock in (*channels, self.bell, self._ring):
+            sock.close()
+
     def close(self):
         """Hang up on everybody: peers that still wait for this rank are told by the system."""
         if self.closed:
