@@ -56,7 +56,7 @@ def halve(number, power, rank_at, chunks_at):
     "reduce_scatter",
     "halving",
     formula=(
-        "lg(P)*a + n/p*sum(min(2*d, d + p - P) for d in powers(P))*(b + g)"
+        "<= lg(P)*a + n/p*sum(min(2*d, d + p - P) for d in powers(P))*(b + g)"
         " + fold*(2*a + n*b + n*g + n/p*b)"
     ),
     symmetry=xor_symmetry,

@@ -28,6 +28,8 @@ operation performance" (2000); Cho, Finkler, Kung, Hunter, "BlueConnect: decompo
 deep learning on heterogeneous network hierarchy" (2019).
 """
 
+from functools import lru_cache
+
 from teachdist.collectives.catalog import algorithm
 from teachdist.collectives.dissemination import dissemination
 from teachdist.collectives.powers import distances
@@ -36,6 +38,7 @@ from teachdist.collectives.schedule import Recv, Reduce, Send
 from teachdist.collectives.tree import binomial_broadcast, binomial_gather, binomial_reduce
 
 
+@lru_cache(maxsize=64)
 def by_host(hosts):
     """The ranks of each host, hosts in order of their first rank."""
     groups = {}
@@ -118,7 +121,7 @@ def _leading(rank, hosts, root):
 @algorithm(
     "broadcast",
     "two_level",
-    formula="ceil(lg(q))*(a2 + n*b2) + ceil(lg(m))*(a + n*b)",
+    formula="<= ceil(lg(q))*(a2 + n*b2) + ceil(lg(m))*(a + n*b)",
 )
 def two_level_broadcast(rank, size, *, root, hosts):
     """From the root to the leaders of the other hosts, then inside each host."""
@@ -137,7 +140,7 @@ def two_level_broadcast(rank, size, *, root, hosts):
 @algorithm(
     "reduce",
     "two_level",
-    formula="ceil(lg(m))*(a + n*b + n*g) + ceil(lg(q))*(a2 + n*b2 + n*g)",
+    formula="<= ceil(lg(m))*(a + n*b + n*g) + ceil(lg(q))*(a2 + n*b2 + n*g)",
 )
 def two_level_reduce(rank, size, *, root, hosts):
     """Inside each host to its leader, then from the leaders to the root."""

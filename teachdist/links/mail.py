@@ -26,6 +26,8 @@ from teachdist.links.header import GOODBYE, POINT_TO_POINT, SIZE, Header
 from teachdist.links.wire import guarded, send_some
 from teachdist.links.waiting import Patience
 
+PATIENT = 0.005  # seconds that an operation waits for its caller before a thread takes it on
+
 
 class Letter:
     """One operation: a send on its way or a receive that waits; `done` once it is over."""
@@ -70,6 +72,7 @@ class Mail:
         self._readers = {}
         self._thread = None
         self._work = threading.Event()
+        self._over = threading.Event()
         self._closed = False
 
     def send(self, header, words, letter):
@@ -144,6 +147,7 @@ class Mail:
             for letter in [p for p in self.pending() if p.kind == "send"] if flush else []:
                 self.wait(letter, patience)
         self._closed = True
+        self._over.set()
         self._work.set()
         self.sockets.ring()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -158,6 +162,10 @@ class Mail:
     def _background(self, watch, timeout):
         while not self._closed:
             self._work.wait()
+            # Most callers wait at once and drive by themselves: let them come first, or every
+            # blocking send would pay for two threads.
+            if self._over.wait(PATIENT):
+                return
             self._work.clear()
             while not self._closed and (open_ones := self.pending()):
                 patience = Patience(timeout, watch)

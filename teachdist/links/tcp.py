@@ -83,6 +83,16 @@ class Sockets:
             channel = self.connections[peer] = Channel(sock)
         return channel
 
+    def abandon(self):
+        """Close this process's copies only, in a forked child; the parent's connections live on."""
+        self.closed = True
+        for sock in (
+            *(channel.sock for channel in self.connections.values()),
+            self.bell,
+            self._ring,
+        ):
+            sock.close()
+
     def close(self):
         """Hang up on everybody: peers that still wait for this rank are told by the system."""
         if self.closed:
