@@ -23,6 +23,7 @@ from teachdist.backend.plan import plan
 from teachdist.backend.turns import Turns
 from teachdist.backend.work import MailWork, Work
 from teachdist.diagnose import Door, View, Watch, call_site, stacks
+from teachdist.diagnose.survey import leave_card
 from teachdist.links import Exchange, Header, LinkError, Links, Mail, Patience, Roster
 from teachdist.links.board import IDLE, IN_CALL, Page
 from teachdist.links.header import POINT_TO_POINT, number_of
@@ -68,6 +69,7 @@ class Member:
         self.roster.answer = door.answer
         world = self.world.view if self.world is not None else None
         self.view = View(self.title, self.roster, self.page, self.global_ranks, world, door)
+        self._card_file = leave_card(self.roster.known(self.rank), self._identity.key)
         self.links = Links(self.roster, self.page)
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
         self._hosts = None
@@ -288,6 +290,8 @@ class Member:
         self.links.close()
         self.roster.close()
         self.page.close()
+        if self._card_file is not None:
+            self._card_file.unlink(missing_ok=True)
 
 
 def seconds(given, default):

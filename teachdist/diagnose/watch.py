@@ -91,9 +91,11 @@ def situation(view, ranks=None, collective=True):
 
     collective: whether a collective is concerned, or else a send or receive.
     """
-    where = f"{judge.whereabouts(roll(view, ranks))}."
+    places = roll(view, ranks)
+    where = f"{judge.whereabouts(places)}."
     if collective:
-        return where + judge.clue(histories(view))
+        me = view.number(view.rank)
+        return where + judge.crossing(places, [me]) + judge.clue(histories(view))
     ring = judge.circle(roll(view, doors=False))
     if not ring:
         return where
