@@ -14,24 +14,15 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from teachdist.backend import failure
 from teachdist.backend.executor import execute
+from teachdist.backend.identity import identify, title
 from teachdist.backend.options import algorithm_for
 from teachdist.backend.plan import plan
 from teachdist.backend.work import MailWork, Work, Worker
-from teachdist.diagnose import Watch, call_site, mismatch, whereabouts
-from teachdist.links import (
-    Header,
-    Interrupted,
-    LinkError,
-    Links,
-    Mail,
-    Mismatch,
-    Patience,
-    PeerLost,
-    Roster,
-    TimedOut,
-)
-from teachdist.links.board import IDLE, IN_CALL, LEFT, Page
+from teachdist.diagnose import Door, View, Watch, call_site, stacks
+from teachdist.links import Exchange, Header, LinkError, Links, Mail, Patience, Roster
+from teachdist.links.board import IDLE, IN_CALL, Page
 from teachdist.links.header import POINT_TO_POINT, number_of
 from teachdist.links.mail import Letter
 from teachdist.links.switchboard import MAIL
@@ -51,23 +42,46 @@ class Member:
         self.pid = os.getpid()
         self.sequence = 0
         self.generation = 0
-        self.broken = None
+        self.broken = None  # the `Abort` that ended this generation
         self.left = False
-        self.page = Page(rank)
-        # The same group name may be used again on the same store (destroy, then init): each
-        # time counts for every rank, and old cards must not answer.
-        self._incarnation = store.add(f"joined/{rank}", 1)
+        self.meetings = 0
+        self.title = name
+        self._identity = identity = identify(self)
+        self.life = identity.life
+        self.shared = dist.PrefixStore(f"teachdist/{identity.key}", identity.store)
+        self.page = Page(rank, identity.about(self))
+        self.world = identity.world
         self._worker = Worker(f"teachdist-{name}")
-        self._number = number_of(f"{name}/{self._incarnation}")
+        self._number = number_of(identity.key)
         self._fingerprints = {}
-        self._meet()
+        stacks.prepare()
+        self.meet()
 
-    def _meet(self):
-        store = dist.PrefixStore(f"teachdist/{self._incarnation}", self.store)
-        self.roster = Roster(store, self.rank, self.size, self.generation, self.page)
-        self.links = Links(self.roster)
+    def meet(self):
+        """Leave this rank's card for the others, under the present generation."""
+        self.roster = Roster(self.shared, self.rank, self.size, self.generation, self.page)
+        door = Door()
+        self.roster.answer = door.answer
+        world = self.world.view if self.world is not None else None
+        self.view = View(self.title, self.roster, self.page, self.global_ranks, world, door)
+        self.links = Links(self.roster, self.page)
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
         self._hosts = None
+
+    def _introduce(self):
+        """Once torch has registered the group: show the description that it was given."""
+        self.title = self.view.group = title(self.name)
+        self.page.describe(self._identity.about(self))
+
+    def drain(self):
+        """Wait until what this rank has under way is over."""
+        self._worker.drain()
+
+    def hang_up(self):
+        """Close all connections of this generation."""
+        self.mail.close()
+        self.links.close()
+        self.roster.close()
 
     def who(self, rank):
         """How to name a rank of this group in a message: by its number in the job."""
@@ -114,13 +128,15 @@ class Member:
             self._execute(sequence, call, limit)
 
     def _execute(self, sequence, call, limit):
-        self.page.write(IN_CALL, self.generation, sequence, call.words)
-        watch = Watch(self.roster, self.who, call.words, self.options.hint_after)
+        same = self._fingerprint(call, "")
+        self.page.write(IN_CALL, self.generation, sequence, call.words, same)
+        watch = Watch(self.view, call.words, self.options.hint_after, (sequence, same))
         patience = Patience(limit, watch, call.words)
         try:
             if self._hosts is None:
                 self._hosts = self.roster.hosts(patience)
                 self.roster.watch_all(patience)
+                self._introduce()
             name = algorithm_for(call.op, call.nbytes, self.size, self._hosts, self.options)
             todo = plan(call.op, name, self.rank, self.size, call.root, self._hosts)
             header = Header(
@@ -139,13 +155,14 @@ class Member:
                 size=self.size,
                 nbytes=call.nbytes,
             )
-            execute(call, todo, self.links, header, patience, observer)
+            exchange = Exchange(header, call.words, patience, todo.width)
+            execute(call, todo, self.links, exchange, observer)
             if observer is not None:
                 observer.done()
         except (LinkError, KeyboardInterrupt) as error:
-            raise self.fail(error, sequence, call.words) from error
+            raise self._fail(error, sequence, call.words) from error
         finally:
-            self.page.write(IDLE, self.generation, sequence, call.words)
+            self.page.write(IDLE, self.generation, sequence, call.words, same)
 
     def _fingerprint(self, call, algorithm):
         how = call.reducer.name if call.reducer is not None else ""
@@ -183,7 +200,7 @@ class Member:
             work.source = letter.source
             error = letter.error
             if isinstance(error, LinkError):
-                error = self._explain(error, None, words)
+                error = failure.explain(self, error, None, words)
             if error is None and landed is not None:
                 landed()
             work.finish(error)
@@ -191,13 +208,13 @@ class Member:
         def drive(limit):
             if letter.done:
                 return
-            self.page.write(IN_CALL, self.generation, self.sequence, words)
+            place = self.page.begin_mail(self.generation, words)
             try:
                 mail.wait(letter, self._patience(seconds(limit, self.timeout), words))
             except LinkError as error:
-                raise self._explain(error, None, words) from error
+                raise failure.explain(self, error, None, words) from error
             finally:
-                self.page.write(IDLE, self.generation, self.sequence, words)
+                self.page.end_mail(place)
 
         letter = Letter(peer, tag, view, kind, settle, fingerprint)
         letter.words = words
@@ -206,92 +223,26 @@ class Member:
 
     def background(self):
         """Have open sends and receives driven though nobody waits for them."""
-        watch = Watch(self.roster, self.who, "point-to-point operations", float("inf"))
+        watch = Watch(self.view, "point-to-point operations", float("inf"))
         self.mail.drive_in_background(watch, self.timeout)
 
     def _patience(self, limit, words):
-        return Patience(limit, Watch(self.roster, self.who, words, self.options.hint_after), words)
+        return Patience(limit, Watch(self.view, words, self.options.hint_after), words)
 
-    # -- failing, recovering, leaving ----------------------------------------------------------
+    # -- failing and leaving ------------------------------------------------------------------
 
     def _usable(self, words):
-        if self.left:
-            raise dist.DistBackendError(f'{words}: group "{self.name}" was destroyed on this rank')
-        if self.broken is not None:
-            raise dist.DistBackendError(
-                f'{words}: group "{self.name}" ended with an error: {self.broken} Destroy the '
-                "group and make it anew (a notebook does so by itself before the next cell)."
-            )
+        if self.left or self.broken is not None:
+            failure.usable(self, words)
 
-    def fail(self, error, sequence, words):
-        """End this generation because of `error`; the exception to raise."""
-        explained = self._explain(error, sequence, words)
-        culprit = getattr(error, "rank", None)
-        if isinstance(error, KeyboardInterrupt):
-            message = f"{self.who(self.rank)} was interrupted in {words}."
-            culprit = self.rank
-        else:
-            message = str(explained)
-        self.release(message, self.rank if culprit is None else culprit)
+    def _fail(self, error, sequence, words):
+        explained = failure.fail(self, error, sequence, words)
+        self.links.close()
         return explained
 
-    def release(self, message, culprit=None):
+    def release(self, message):
         """Free every other rank from waiting: their calls end with this message."""
-        if self.broken is None and not self.left:
-            self.broken = message
-            self.page.abort(self.rank if culprit is None else culprit, message)
-            self.links.close()
-
-    def _explain(self, error, sequence, words):
-        """The documented exception for a failure, with the sentence that says what happened."""
-        here = f'group "{self.name}"' + ("" if sequence is None else f", call {sequence}")
-        me = self.who(self.rank)
-        if isinstance(error, KeyboardInterrupt):
-            return error
-        if isinstance(error, PeerLost):
-            error = self._reason_for(error)
-        if isinstance(error, Interrupted):
-            return dist.DistBackendError(f"{error}")
-        if isinstance(error, Mismatch):
-            if sequence is None:
-                return dist.DistBackendError(f"{here}: {me} is in {words}: {error}: {error.theirs}")
-            theirs = error.theirs or str(error)
-            return dist.DistBackendError(
-                mismatch(
-                    self.name,
-                    sequence,
-                    self.global_ranks[self.rank],
-                    words,
-                    self.global_ranks[error.rank],
-                    theirs,
-                )
-            )
-        if isinstance(error, TimedOut):
-            where = whereabouts(error.ranks, self.roster, self.who)
-            return dist.DistBackendError(f"{here}: {me} gave up in {words}: {error}. {where}.")
-        return dist.DistNetworkError(f"{here}: {me} is in {words}: {error}")
-
-    def _reason_for(self, lost):
-        """A connection that ended may be a rank's way of releasing us: then say its words."""
-        try:
-            Watch(self.roster, self.who, "", float("inf"))([], 0.0)
-        except LinkError as reason:
-            return reason
-        if lost.rank is not None and self.roster.gone(lost.rank):
-            return PeerLost(f"the process of {self.who(lost.rank)} has ended", lost.rank)
-        return lost
-
-    def recover(self):
-        """Meet anew after a failure: every rank of the group must do so."""
-        self._worker.drain()
-        self.mail.close()
-        self.links.close()
-        self.roster.close()
-        self.generation += 1
-        self.page.clear_abort()
-        self.page.write(IDLE, self.generation, self.sequence, "")
-        self.broken = None
-        self._meet()
+        failure.release(self, failure.failure_of(self, message))
 
     def leave(self):
         """Leave the group: finish what is queued, let sends go out, hang up."""
@@ -300,7 +251,7 @@ class Member:
         self._worker.stop()
         self.left = True
         self.mail.close(FLUSH if self.broken is None else 0.0)
-        self.page.write(LEFT, self.generation, self.sequence, "")
+        self.page.leave()
         self.links.close()
         self.roster.close()
         self.page.close()

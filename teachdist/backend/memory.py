@@ -1,20 +1,8 @@
-"""Tensors as bytes: the one place where this package looks under a tensor's skin."""
+"""Flat tensors: the form in which the executor and the links know data."""
 
-import ctypes
+from teachdist.links.raw import scratch, view_bytes
 
-import torch
-
-
-def view_bytes(tensor):
-    """The bytes of a contiguous CPU tensor as a writable memoryview, without a copy.
-
-    Works on every dtype, also on those that numpy does not know (bfloat16, float8). The view
-    does not keep the tensor alive.
-    """
-    length = tensor.numel() * tensor.element_size()
-    if length == 0:
-        return memoryview(bytearray(0))
-    return memoryview((ctypes.c_char * length).from_address(tensor.data_ptr())).cast("B")
+__all__ = ["cut", "flat", "is_view_of", "scratch", "view_bytes"]
 
 
 def flat(tensor):
@@ -32,8 +20,3 @@ def cut(tensor, pieces):
     total = tensor.numel()
     edges = [total * i // pieces for i in range(pieces + 1)]
     return [tensor[a:b] for a, b in zip(edges, edges[1:], strict=False)]
-
-
-def scratch(numel, dtype):
-    """Uninitialised room for partial results."""
-    return torch.empty(numel, dtype=dtype)

@@ -16,7 +16,7 @@ from teachdist.collectives.rounds import Algorithm
 from teachdist.collectives.schedule import definition_of
 
 
-class Refused(ValueError):  # noqa: N818 - a verdict, named as the reader meets it
+class Refused(ValueError):
     """An algorithm that isn't what it claims; `counter_example` says why."""
 
     def __init__(self, counter_example: CounterExample):

@@ -29,7 +29,7 @@ class Value(NamedTuple):
     order: int
 
 
-class Fault(Exception):  # noqa: N818 - it is the answer to a question, not an error of the program
+class Fault(Exception):
     """A rule was broken: what kind, where, and the sentence that says so."""
 
     def __init__(self, kind, sentence, round_number=None, rank=None, chunk=None):

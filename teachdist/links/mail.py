@@ -18,13 +18,12 @@ one lazy thread (`drive_in_background`), which sleeps while there are none.
 
 import contextlib
 import select
-import socket
 import threading
 from collections import deque
 
 from teachdist.links.errors import LinkError, Mismatch, PeerLost
 from teachdist.links.header import GOODBYE, POINT_TO_POINT, SIZE, Header
-from teachdist.links.tcp import fill, guarded, send_some
+from teachdist.links.wire import guarded, send_some
 from teachdist.links.waiting import Patience
 
 
@@ -204,7 +203,7 @@ class Mail:
         queue = self._outgoing.get(peer)
         try:
             with guarded(peer):
-                while queue and send_some(self.sockets.connections[peer], queue[0][1]):
+                while queue and send_some(self.sockets.connections[peer].sock, queue[0][1]):
                     letter, _ = queue.popleft()
                     self._settle(letter)
         except LinkError as error:
@@ -223,23 +222,23 @@ class Mail:
 
     def _reading(self, peer):
         """Take in messages from `peer` for ever (a generator that yields when there is none)."""
-        sock = self.sockets.connections[peer]
+        channel = self.sockets.connections[peer]
         while True:
             head = bytearray(SIZE)
-            yield from fill(sock, memoryview(head))
+            yield from channel.fill(memoryview(head))
             header = Header.unpack(head)
             if header.kind == GOODBYE:
                 raise EOFError
             words = bytearray(header.words)
-            yield from fill(sock, memoryview(words))
+            yield from channel.fill(memoryview(words))
             message = Arrived(peer, header, words.decode(errors="replace"), None)
             letter = self._claim(message)
             if letter is not None:
-                yield from fill(sock, letter.buffer)
+                yield from channel.fill(letter.buffer)
                 self._settle(letter)
                 continue
             message.data = bytearray(header.length)
-            yield from fill(sock, memoryview(message.data))
+            yield from channel.fill(memoryview(message.data))
             with self._settled:
                 self._arrived.append(message)
             self._match()
@@ -317,7 +316,7 @@ class Mail:
                     queue.remove(item)
                     if begun and peer in self.sockets.connections:
                         # Half a message is out: nothing sensible can follow on this connection.
-                        self.sockets.connections[peer].shutdown(socket.SHUT_RDWR)
+                        self.sockets.connections[peer].cut()
         if not letter.done:
             self._settle(letter, error)
 

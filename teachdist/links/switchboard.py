@@ -29,7 +29,7 @@ _MAGIC = b"tdHI"
 PATIENCE = 5.0
 MAX_WAITING = 256
 
-COLLECTIVE, MAIL = 1, 2
+COLLECTIVE, MAIL, INQUIRY, NEWS = 1, 2, 3, 4
 
 
 class Switchboard:
