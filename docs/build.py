@@ -12,6 +12,7 @@ and then mkdocs, strictly. Without a connection everything is built but what com
 from an earlier build is used again); the playground's page then says that it isn't there.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -53,7 +54,8 @@ def main() -> int:
         sys.stderr.write(f"docs: the playground is left out: {fault}\n")
     config = BUILD / "mkdocs.yml"
     config.write_text(yaml.safe_dump(configuration(), sort_keys=False), "utf-8")
-    return subprocess.call([sys.executable, "-m", "mkdocs", "build", "--quiet", "-f", str(config)])
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "-f", str(config)]
+    return subprocess.call(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
 
 
 def write(name: str, text: str) -> None:
