@@ -1,52 +1,164 @@
-"""The command line: `teachdist demo`, `teachdist lab`, and so on; `teachdist --help` lists them."""
+"""The command line: `teachdist demo`, `teachdist lab`, and so on; `teachdist --help` lists them.
+
+Each command is a function of its parsed arguments and a function that declares them; what a
+command does lives in the module that it imports, so that `teachdist --help` is instant.
+"""
 
 import argparse
+import runpy
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 
 def main(argv=None):
-    """Run a command; the exit status."""
-    parser = argparse.ArgumentParser(prog="teachdist", description=__doc__.partition(":")[0])
+    """Run a command; the exit status: 0, 1 for a failure that was said, 2 for wrong arguments."""
+    parser = argparse.ArgumentParser(
+        prog="teachdist", description="Learn, see and debug torch.distributed."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (run, text, fill) in COMMANDS.items():
+    for name, (run, declare, text) in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
-        fill(command)
+        declare(command)
         command.set_defaults(run=run)
     arguments = parser.parse_args(argv)
     try:
-        return arguments.run(arguments) or 0
+        return int(arguments.run(arguments) or 0)
     except KeyboardInterrupt:
         return 130
-    except (ValueError, OSError, RuntimeError) as error:
-        if type(error).__module__ == "builtins" and not isinstance(error, (ValueError, OSError)):
+    except Exception as error:
+        if not said_by_us(error):
             raise
         print(f"teachdist {arguments.command}: {error}", file=sys.stderr)
         return 1
 
 
-def _demo(arguments):
-    from teachdist.demo import main as demo
-
-    return demo()
-
-
-def _lab(arguments):
-    import subprocess
-
-    return subprocess.call([sys.executable, "-m", "jupyterlab", arguments.folder])
+def said_by_us(error):
+    """Whether an error is an answer to the user, not a fault of ours that needs its traceback."""
+    ours = type(error).__module__.startswith("teachdist")
+    return ours or isinstance(error, (ValueError, OSError, ImportError))
 
 
-def _nothing(command):
-    """The command takes no arguments."""
+# -- the commands ------------------------------------------------------------------------------
 
 
-def _lab_arguments(command):
-    command.add_argument("folder", nargs="?", default="notebooks", help="where to open it")
+def demo(arguments):
+    """Run the main job."""
+    from teachdist.demo import main as run
+
+    return run()
+
+
+def nothing(command):
+    """A command without arguments."""
+
+
+def lab(arguments):
+    """Open JupyterLab."""
+    folder = Path(arguments.folder) if arguments.folder else course_folder()
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}; `teachdist course` makes one")
+    return subprocess.call([sys.executable, "-m", "jupyterlab", str(folder), *arguments.more])
+
+
+def lab_arguments(command):
+    """Where to open it, and what else JupyterLab should be told."""
+    command.add_argument("folder", nargs="?", help="the folder to open (default: the course)")
+    command.add_argument("more", nargs=argparse.REMAINDER, help="arguments for JupyterLab")
+
+
+def prove(arguments):
+    """Prove an algorithm, or refute it."""
+    from teachdist.collectives import prove as check
+
+    algorithm = arguments.algorithm
+    if ".py:" in algorithm:
+        path, _, name = algorithm.rpartition(":")
+        defined = runpy.run_path(path)
+        if name not in defined:
+            raise ValueError(f"{path} defines no {name}")
+        algorithm = defined[name]
+    sizes = range(arguments.least, arguments.ranks + 1)
+    result = check(algorithm, op=arguments.op, ranks=sizes)
+    print(result)
+    return 0 if result else 1
+
+
+def prove_arguments(command):
+    """Which algorithm, for which collective, for how many ranks."""
+    command.add_argument("algorithm", help="a name of the catalogue, or FILE.py:FUNCTION")
+    command.add_argument("--op", help="the collective (when the name alone does not tell)")
+    command.add_argument("--ranks", type=int, default=16, help="largest number of ranks (16)")
+    command.add_argument("--least", type=int, default=1, help="smallest number of ranks (1)")
+
+
+def course(arguments):
+    """Copy the notebooks of the installed version."""
+    source, target = course_folder(), Path(arguments.folder)
+    names = sorted(path.name for path in source.glob("*.ipynb"))
+    present = [name for name in names if (target / name).exists()]
+    if present and not arguments.overwrite:
+        raise ValueError(
+            f"{target / present[0]} is there already; name another folder, or add --overwrite to "
+            "replace your copies"
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        shutil.copy(source / name, target / name)
+    print(f"{len(names)} notebooks are in {target}; open them: teachdist lab {target}")
+
+
+def course_arguments(command):
+    """Where to, and whether copies may be replaced."""
+    command.add_argument("folder", nargs="?", default="teachdist-course")
+    command.add_argument("--overwrite", action="store_true", help="replace what is there")
+
+
+def course_folder():
+    """Where the notebooks are: inside an installed package, beside it in a clone."""
+    package = Path(__file__).parent
+    for folder in (package / "course", package.parent / "notebooks"):
+        if folder.is_dir():
+            return folder
+    raise ValueError("this installation has no notebooks")
+
+
+def delegated(module):
+    """A command whose module has a `main(argv)` with help texts of its own."""
+
+    def run(arguments):
+        from importlib import import_module
+
+        return import_module(module).main(arguments.more)
+
+    def declare(command):
+        command.add_argument("more", nargs=argparse.REMAINDER, help="see its own --help")
+
+    return run, declare
+
+
+def report(arguments):
+    """Sum up a class."""
+    from teachdist.collectives import report as summary
+
+    print(summary(arguments.folder))
+
+
+def report_arguments(command):
+    """Where the results of the class are."""
+    command.add_argument("folder", help="a folder of result files, one per learner")
 
 
 COMMANDS = {
-    "demo": (_demo, "four ranks compute, train a model, and compare with gloo", _nothing),
-    "lab": (_lab, "open JupyterLab on the course", _lab_arguments),
+    "demo": (demo, nothing, "four ranks compute, train a model, and compare with gloo"),
+    "lab": (lab, lab_arguments, "open JupyterLab on the course"),
+    "course": (course, course_arguments, "copy the course's notebooks to a folder"),
+    "prove": (prove, prove_arguments, "prove an algorithm, or show the counter-example"),
+    "report": (report, report_arguments, "sum up the exercises of a class"),
+    "bench": (*delegated("teachdist.bench"), "compare with gloo in one run"),
+    "calibrate": (*delegated("teachdist.calibrate"), "measure this machine's links"),
+    "doctor": (*delegated("teachdist.diagnose.doctor"), "where is every rank of a running job?"),
 }
 
 if __name__ == "__main__":

@@ -48,10 +48,18 @@ from pathlib import Path
 
 import cloudpickle
 
+BACKENDS = ["gloo"]  # to parametrise tests with, so that they run on ours and on the oracle
+with contextlib.suppress(ImportError):
+    from teachdist.backend import register as _registered  # noqa: F401
+
+    BACKENDS.append("teachdist")
+
 GRACE = 5  # seconds that the other ranks get to finish once one has failed
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "torch.distributed", "cloudpickle", "pytest"])
+_context.set_forkserver_preload(
+    ["torch", "torch.distributed.optim", "torch._dynamo", "cloudpickle", "pytest"]
+)
 
 
 class RankDiedError(Exception):
@@ -94,10 +102,12 @@ class RankPool:
     the next call starts new ones.
     """
 
-    def __init__(self, n, backend="gloo", timeout=60):
+    def __init__(self, n, backend="gloo", timeout=60, grace=GRACE, limit=None):
         self.n = n
         self.backend = backend
         self.timeout = timeout
+        self.grace = grace
+        self.limit = limit or timeout  # of the default process group
         self._processes = []
         self._pipes = []
         self._directory = None
@@ -143,7 +153,7 @@ class RankPool:
                 outcomes[rank], fine = self._receive(rank, pipe)
                 if not fine:
                     failed.append(rank)
-                    deadline = min(deadline, time.monotonic() + GRACE)
+                    deadline = min(deadline, time.monotonic() + self.grace)
             if not ready:
                 for rank in waiting.values():
                     outcomes[rank] = RankTimeoutError(
@@ -181,7 +191,7 @@ class RankPool:
         for rank in range(self.n):
             here, there = _context.Pipe()
             self._pipes.append(here)
-            place = (rank, self.n, self.backend, self.timeout, str(self._directory), port)
+            place = (rank, self.n, self.backend, self.limit, str(self._directory), port)
             process = _context.Process(target=_rank, args=(there, place), daemon=True)
             with _no_main():
                 process.start()
@@ -219,7 +229,7 @@ class RankPool:
 
 def _rank(pipe, place):
     """What a rank's process does: take functions until the pipe closes."""
-    rank, n, backend, timeout, directory, port = place
+    rank, n, backend, limit, directory, port = place
     if sys.platform == "linux":
         pr_set_pdeathsig = 1  # a test run that is killed takes its ranks along
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
@@ -244,9 +254,12 @@ def _rank(pipe, place):
             try:
                 if not started:
                     store = dist.FileStore(str(Path(directory, "store")), n)
-                    limit = timedelta(seconds=timeout)
                     dist.init_process_group(
-                        backend, store=store, rank=rank, world_size=n, timeout=limit
+                        backend,
+                        store=store,
+                        rank=rank,
+                        world_size=n,
+                        timeout=timedelta(seconds=limit),
                     )
                     started = True
                 fn, args, kwargs = pickle.loads(job)

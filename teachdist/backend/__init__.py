@@ -5,22 +5,55 @@ of which tensor, `plan.py` has the algorithm's rounds, `executor.py` runs them o
 `member.py` holds what belongs to one rank in one group.
 """
 
-from teachdist.backend.backend import Backend, members, register
+from teachdist.backend.backend import Backend
+from teachdist.backend.failure import (
+    Released,
+    guard_program,
+    guarding,
+    recover_all,
+    release_all,
+)
+from teachdist.backend.lifecycle import members, register
 from teachdist.backend.options import Options, use
 
 register()
 
 
-def release(message):
-    """Free all other ranks of this process's groups: their calls end with `message`."""
-    for member in members():
-        member.release(message)
+def release(failed):
+    """Free all other ranks of this process's groups: their calls end with the reason.
+
+    failed: the exception with which this rank's code ended, or a message.
+    """
+    release_all(members(), failed)
 
 
-def recover():
-    """After a failure: every group that has one meets anew. All ranks must call this."""
-    for member in members():
-        member.recover()
+def recover(meeting=None, timeout=30.0):
+    """After a failure: every group that has one meets anew. All ranks must call this.
+
+    Process groups, models and meshes stay valid. If no rank has failed nothing changes. meeting:
+    a name for this occasion, the same on all ranks and never used before; by default the ranks
+    count their calls of `recover`. timeout: seconds to wait for the other ranks.
+
+    Returns whether a group has met anew. Raises DistBackendError if a rank does not come.
+    """
+    return recover_all(members(), meeting, timeout)
 
 
-__all__ = ["Backend", "Options", "members", "recover", "register", "release", "use"]
+def guard():
+    """Release the other ranks at once if the code inside fails: with teachdist.guard(): main()."""
+    return guarding(members)
+
+
+guard_program(members)
+
+__all__ = [
+    "Backend",
+    "Options",
+    "Released",
+    "guard",
+    "members",
+    "recover",
+    "register",
+    "release",
+    "use",
+]

@@ -10,119 +10,168 @@ each chunk the tensor that holds its present value.
 - At the end every target that is not the chunk's place gets a copy.
 
 So inputs are never modified, nothing is copied that need not be, and ring, tree and the
-learner's own algorithm run on the same forty lines.
+learner's own algorithm run on the same hundred lines.
+
+Large data runs in *segments*, a piece of every chunk each, two of them interleaved: while others
+still read what one segment published, this rank works on the other (`links/exchange.py`).
+
+    publish a0   publish b0   take a0   publish a1   take b0   publish b1   take a1   take b1 ...
 
 Contributions that meet in one round are combined in order of rank, the rank's own in its place:
-all ranks that combine the same chunks get the same bits.
+all ranks that combine the same chunks get the same bits. They are combined straight from where the
+links show them, for shared memory that is the sender's own.
 """
 
-from dataclasses import replace
+import torch
 
-from teachdist.backend.memory import scratch, view_bytes
+from teachdist.links.exchange import turns
+from teachdist.links.raw import scratch
+
+# Elements that a torch operation takes at once. Beyond this many it would spread over threads,
+# which for short operations costs far more than it gains when every rank has threads of its own.
+SERIAL = 32768
 
 
-def execute(call, plan, links, header, patience, observer=None):
+def execute(call, plan, links, exchange, observer=None):
     """Run `call` by `plan`. Raises what the links raise; then the outputs are undefined.
 
-    observer: called as observer(round, sent, taken, state) after each round, for traces.
+    observer: called as observer(round, rnd, state) after each turn, for traces.
     """
-    run = _Run(call, plan)
-    told = set()
-    words = call.words.encode()
-    for number, rnd in enumerate(plan.rounds):
-        here = replace(header, round=number)
-        outgoing = {
-            peer: ([run.bytes_of(chunk) for chunk in chunks], peer not in told)
-            for peer, chunks in rnd.sends.items()
-        }
-        told |= rnd.sends.keys()
-        links.post(here, words, outgoing, patience)
-        landing = {
-            peer: [run.landing(rnd, peer, chunk) for chunk in chunks]
-            for peer, chunks in rnd.takes.items()
-        }
-        wanted = {peer: [want for want, _ in rows] for peer, rows in landing.items()}
-        taken = links.take(here, wanted, patience)
-        run.apply(rnd, landing, taken)
+    links.begin(exchange)
+    pieces = _Pieces(call, plan, exchange.piece)
+    upcoming = turns(pieces.rounds, pieces.count)
+    turn, posted = next(upcoming, None), False
+    while turn is not None:
+        if not posted:
+            links.post(exchange, turn, pieces[turn].leaving(turn.rnd))
+        following = next(upcoming, None)
+        # The next turn goes out before this one is taken, unless it needs what comes now.
+        posted = following is not None and following.segment != turn.segment
+        if posted:
+            links.post(exchange, following, pieces[following].leaving(following.rnd))
+        piece = pieces[turn]
+        piece.apply(turn.rnd, links.take(exchange, turn, piece.wants(turn.rnd)))
+        links.release(exchange, turn)
         if observer is not None:
-            observer(number, rnd, run.state)
-    run.finish()
+            observer(turn.round, turn.rnd, piece.state)
+        if turn.last:
+            pieces.finish(turn.segment)
+        turn = following
+    call.complete()
 
 
-class _Run:
-    """The state of one call."""
+class _Pieces:
+    """The segments of a call: the pieces of all its chunks, made when first needed."""
 
-    def __init__(self, call, plan):
+    def __init__(self, call, plan, most):
         self.call = call
-        sources, self.targets = call.bind(plan.chunks)
+        self.sources, self.targets = call.bind(plan.chunks)
+        self.elements = most // call.dtype.itemsize
+        sizes = [t.numel() for t in (*self.sources.values(), *self.targets.values())]
+        self.count = max(1, -(-max(*sizes, call.foreign or 0) // self.elements))
+        self._open = {}
+        self._rounds = plan.rounds
+        if not plan.rounds:  # one rank alone
+            self.count = 1
+            self.finish(0)
+
+    def rounds(self, segment):
+        """The rounds of a segment.
+
+        Where only the two ends of a message know its length, only they can know that it has no
+        more pieces: such messages are left out.
+        """
+        if segment == 0 or self.call.foreign is not None:
+            return self._rounds
+        begin = segment * self.elements
+        return [rnd.where(lambda chunk: self._size(chunk) > begin) for rnd in self._rounds]
+
+    def _size(self, chunk):
+        return (self.sources if chunk in self.sources else self.targets)[chunk].numel()
+
+    def __getitem__(self, turn):
+        piece = self._open.get(turn.segment)
+        if piece is None:
+            piece = self._open[turn.segment] = self._cut(turn.segment)
+        return piece
+
+    def _cut(self, segment):
+        if self.count == 1:
+            return _Piece(self.call, self.sources, self.targets, self.call.foreign)
+        begin, end = segment * self.elements, (segment + 1) * self.elements
+        foreign = self.call.foreign
+        if foreign is not None:
+            foreign = max(0, min(end, foreign) - begin)
+        return _Piece(
+            self.call,
+            {chunk: t[begin:end] for chunk, t in self.sources.items()},
+            {chunk: t[begin:end] for chunk, t in self.targets.items()},
+            foreign,
+        )
+
+    def finish(self, segment):
+        """A segment has had its last round."""
+        piece = self._open.pop(segment, None) or self._cut(segment)
+        piece.finish()
+
+
+class _Piece:
+    """One segment on its way through the rounds."""
+
+    def __init__(self, call, sources, targets, foreign):
+        self.call = call
+        self.targets = targets
+        self.foreign = foreign
         self.state = dict(sources)
-        self.sources = sources
         self.places = {}
 
-    def place(self, chunk, numel):
-        """Where new values of a chunk are written."""
-        if chunk not in self.places:
-            target = self.targets.get(chunk)
-            if target is None or target.numel() != numel:
-                target = scratch(numel, self.call.dtype)
-            self.places[chunk] = target
-        return self.places[chunk]
+    def leaving(self, rnd):
+        """What leaves in a round, {chunk: tensor}."""
+        state = self.state
+        return {chunk: state[chunk] for chunk in rnd.published}
 
-    def bytes_of(self, chunk):
-        return view_bytes(self.state[chunk])
+    def wants(self, rnd):
+        """Of each chunk that comes in a round: elements, dtype, and where it belongs."""
+        wants = {}
+        dtype = self.call.dtype
+        for key in rnd.places:
+            chunk = key[1]
+            numel = self.numel(chunk)
+            place = None
+            if key in rnd.copies and numel is not None and chunk not in rnd.published:
+                place = self.place(chunk, numel)
+            wants[key] = (numel, dtype, place)
+        return wants
 
     def numel(self, chunk):
         """How many elements a chunk has, as far as this rank can know; else None."""
-        for known in (self.state, self.targets):
-            if chunk in known:
-                return known[chunk].numel()
-        return self.call.foreign
+        known = self.state.get(chunk)
+        if known is None:
+            known = self.targets.get(chunk)
+        return self.foreign if known is None else known.numel()
 
-    def landing(self, rnd, peer, chunk):
-        """((bytes expected, buffer), tensor): where a chunk that comes in is received."""
-        numel = self.numel(chunk)
-        if numel is None:
-            return (None, None), None
-        in_place = (peer, chunk) in rnd.copies and chunk not in rnd.sent
-        tensor = self.place(chunk, numel) if in_place else scratch(numel, self.call.dtype)
-        view = view_bytes(tensor)
-        return (len(view), view), tensor
+    def place(self, chunk, numel):
+        """Where new values of a chunk are written."""
+        place = self.places.get(chunk)
+        if place is None:
+            place = self.targets.get(chunk)
+            if place is None or place.numel() != numel:
+                place = scratch(numel, self.call.dtype)
+            self.places[chunk] = place
+        return place
 
-    def apply(self, rnd, landing, taken):
+    def apply(self, rnd, arrived):
         """Write what came in, after all of it has come."""
-        arrived = {}
-        for peer, chunks in rnd.takes.items():
-            for chunk, (_, tensor), data in zip(chunks, landing[peer], taken[peer], strict=True):
-                if tensor is None:
-                    tensor = self._sized_by_message(data)
-                if (peer, chunk) not in rnd.copies:
-                    arrived[peer, chunk] = tensor
-                elif self.places.get(chunk) is not tensor:
-                    self.state[chunk] = self.places[chunk] = tensor
-                else:
-                    self.state[chunk] = tensor
+        for key in rnd.copies:
+            value, chunk = arrived[key], key[1]
+            place = self.place(chunk, value.numel())
+            self.state[chunk] = place if place is value else place.copy_(value)
         for chunk, ranks in rnd.reduces.items():
-            self._combine(chunk, [arrived.get((rank, chunk)) for rank in ranks])
-
-    def _combine(self, chunk, operands):
-        own = self.state[chunk]
-        operands = [own if operand is None else operand for operand in operands]
-        out = self.place(chunk, own.numel())
-        if len(operands) == 2:
-            self.call.reducer.combine(out, *operands)
-        else:
-            # `out` may be the own operand, which has its turn later: sum elsewhere first.
-            total = scratch(own.numel(), self.call.dtype)
-            self.call.reducer.combine(total, *operands[:2])
-            for operand in operands[2:-1]:
-                self.call.reducer.combine(total, total, operand)
-            self.call.reducer.combine(out, total, operands[-1])
-        self.state[chunk] = out
-
-    def _sized_by_message(self, data):
-        tensor = scratch(len(data) // self.call.dtype.itemsize, self.call.dtype)
-        view_bytes(tensor)[:] = data
-        return tensor
+            own = self.state[chunk]
+            operands = [arrived.get((rank, chunk), own) for rank in ranks]
+            out = self.place(chunk, own.numel())
+            combine(self.call.reducer.combine, out, operands)
+            self.state[chunk] = out
 
     def finish(self):
         """Bring every chunk to its target."""
@@ -135,4 +184,23 @@ class _Run:
                         f"{target.numel()}"
                     )
                 target.copy_(value)
-        self.call.complete()
+
+
+def combine(pair, out, operands):
+    """Out = the operands combined from left to right by `pair(out, left, right)`.
+
+    `out` may be one of them: the sum grows elsewhere until the last operand has been read.
+    """
+    if len(operands) == 2:
+        if out.numel() <= SERIAL or torch.get_num_threads() == 1:
+            pair(out, *operands)
+            return
+    total = scratch(min(SERIAL, out.numel()), out.dtype)
+    for begin in range(0, out.numel(), SERIAL):
+        block = slice(begin, begin + SERIAL)
+        here = total[: min(SERIAL, out.numel() - begin)]
+        left = operands[0][block]
+        for operand in operands[1:-1]:
+            pair(here, left, operand[block])
+            left = here
+        pair(out[block], left, operands[-1][block])

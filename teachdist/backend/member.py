@@ -10,28 +10,22 @@ next generation's cards, and every process group, model and mesh that uses it st
 """
 
 import os
+import threading
 from datetime import timedelta
 
 import torch.distributed as dist
 
+from teachdist.backend import failure
 from teachdist.backend.executor import execute
+from teachdist.backend.identity import identify, title
 from teachdist.backend.options import algorithm_for
 from teachdist.backend.plan import plan
-from teachdist.backend.work import MailWork, Work, Worker
-from teachdist.diagnose import Watch, call_site, mismatch, whereabouts
-from teachdist.links import (
-    Header,
-    Interrupted,
-    LinkError,
-    Links,
-    Mail,
-    Mismatch,
-    Patience,
-    PeerLost,
-    Roster,
-    TimedOut,
-)
-from teachdist.links.board import IDLE, IN_CALL, LEFT, Page
+from teachdist.backend.turns import Turns
+from teachdist.backend.work import MailWork, Work
+from teachdist.diagnose import Door, View, Watch, call_site, stacks
+from teachdist.diagnose.survey import leave_card
+from teachdist.links import Exchange, Header, LinkError, Links, Mail, Patience, Roster
+from teachdist.links.board import IDLE, IN_CALL, Page
 from teachdist.links.header import POINT_TO_POINT, number_of
 from teachdist.links.mail import Letter
 from teachdist.links.switchboard import MAIL
@@ -51,23 +45,49 @@ class Member:
         self.pid = os.getpid()
         self.sequence = 0
         self.generation = 0
-        self.broken = None
+        self.broken = None  # the `Abort` that ended this generation
         self.left = False
-        self.page = Page(rank)
-        # The same group name may be used again on the same store (destroy, then init): each
-        # time counts for every rank, and old cards must not answer.
-        self._incarnation = store.add(f"joined/{rank}", 1)
-        self._worker = Worker(f"teachdist-{name}")
-        self._number = number_of(f"{name}/{self._incarnation}")
+        self.meetings = 0
+        self.title = name
+        self._identity = identity = identify(self)
+        self.life = identity.life
+        self.shared = dist.PrefixStore(f"teachdist/{identity.key}", identity.store)
+        self.page = Page(rank, identity.about(self))
+        self.world = identity.world
+        self._turns = Turns(f"teachdist-{name}")
+        self._numbering = threading.Lock()  # numbers are given in the order of turns
+        self._number = number_of(identity.key)
         self._fingerprints = {}
-        self._meet()
+        self._rolls = (-1, 0)
+        stacks.prepare()
+        self.meet()
 
-    def _meet(self):
-        store = dist.PrefixStore(f"teachdist/{self._incarnation}", self.store)
-        self.roster = Roster(store, self.rank, self.size, self.generation, self.page)
-        self.links = Links(self.roster)
+    def meet(self):
+        """Leave this rank's card for the others, under the present generation."""
+        self.roster = Roster(self.shared, self.rank, self.size, self.generation, self.page)
+        door = Door()
+        self.roster.answer = door.answer
+        world = self.world.view if self.world is not None else None
+        self.view = View(self.title, self.roster, self.page, self.global_ranks, world, door)
+        self._card_file = leave_card(self.roster.known(self.rank), self._identity.key)
+        self.links = Links(self.roster, self.page)
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
         self._hosts = None
+
+    def _introduce(self):
+        """Once torch has registered the group: show the description that it was given."""
+        self.title = self.view.group = title(self.name)
+        self.page.describe(self._identity.about(self))
+
+    def drain(self):
+        """Wait until what this rank has under way is over."""
+        self._turns.drain()
+
+    def hang_up(self):
+        """Close all connections of this generation."""
+        self.mail.close()
+        self.links.close()
+        self.roster.close()
 
     def who(self, rank):
         """How to name a rank of this group in a message: by its number in the job."""
@@ -77,36 +97,41 @@ class Member:
 
     # -- collectives -------------------------------------------------------------------------
 
-    def run(self, calls, asynchronous, timeout, outputs=None):
-        """Run calls one after the other under one Work."""
+    def run(self, calls, asynchronous, timeout, outputs=None, closing=None):
+        """Run calls one after the other under one Work.
+
+        closing: called when they are over, before anybody is told.
+        """
         self._usable(calls[0].words)
-        outputs = calls[0].outputs if outputs is None else outputs
-        work = Work(outputs)
+        work = Work(calls[0].outputs if outputs is None else outputs, closing)
         site = call_site()
-        numbered = []
-        for call in calls:
-            call.words = f"{call.words} at {site}"
-            numbered.append((self.sequence, call))
-            self.sequence += 1
         limit = seconds(timeout, self.timeout)
+        with self._numbering:
+            numbered = []
+            for call in calls:
+                call.words = f"{call.words} at {site}"
+                numbered.append((self.sequence, call))
+                self.sequence += 1
 
+            def job():
+                try:
+                    self._usable(calls[0].words)
+                    self._execute_all(numbered, limit)
+                except BaseException as error:  # noqa: BLE001  it travels to whoever waits
+                    work.finish(error)
+                else:
+                    work.finish()
+
+            mine = not asynchronous and self._turns.mine()
+            if not mine:
+                self._turns.submit(job)
+        if mine:
+            self._turns.here(job)
         if not asynchronous:
-            self._worker.drain()
-            self._usable(calls[0].words)
-            self._execute_all(numbered, limit)
-            work.finish()
-            return work
-
-        def job():
             try:
-                self._usable(calls[0].words)
-                self._execute_all(numbered, limit)
-            except BaseException as error:  # noqa: BLE001  it travels to whoever waits
-                work.finish(error)
-            else:
-                work.finish()
-
-        self._worker.submit(job)
+                work.wait()
+            except KeyboardInterrupt as error:
+                raise self._fail(error, numbered[0][0], calls[0].words) from None
         return work
 
     def _execute_all(self, numbered, limit):
@@ -114,13 +139,15 @@ class Member:
             self._execute(sequence, call, limit)
 
     def _execute(self, sequence, call, limit):
-        self.page.write(IN_CALL, self.generation, sequence, call.words)
-        watch = Watch(self.roster, self.who, call.words, self.options.hint_after)
+        same = self._fingerprint(call, "")
+        self.page.write(IN_CALL, self.generation, sequence, call.words, same)
+        watch = Watch(self.view, call.words, self.options.hint_after, (sequence, same))
         patience = Patience(limit, watch, call.words)
         try:
             if self._hosts is None:
                 self._hosts = self.roster.hosts(patience)
                 self.roster.watch_all(patience)
+                self._introduce()
             name = algorithm_for(call.op, call.nbytes, self.size, self._hosts, self.options)
             todo = plan(call.op, name, self.rank, self.size, call.root, self._hosts)
             header = Header(
@@ -139,13 +166,14 @@ class Member:
                 size=self.size,
                 nbytes=call.nbytes,
             )
-            execute(call, todo, self.links, header, patience, observer)
+            exchange = Exchange(header, call.words, patience, todo.width)
+            execute(call, todo, self.links, exchange, observer)
             if observer is not None:
                 observer.done()
         except (LinkError, KeyboardInterrupt) as error:
-            raise self.fail(error, sequence, call.words) from error
+            raise self._fail(error, sequence, call.words) from error
         finally:
-            self.page.write(IDLE, self.generation, sequence, call.words)
+            self.page.write(IDLE, self.generation, sequence, call.words, same)
 
     def _fingerprint(self, call, algorithm):
         how = call.reducer.name if call.reducer is not None else ""
@@ -156,154 +184,114 @@ class Member:
 
     # -- point to point ----------------------------------------------------------------------
 
-    def send(self, view, peer, tag, words, outputs, fingerprint):
-        """Post a send of bytes to a group rank; a Work."""
-        letter, work = self._letter("send", peer, tag, view, words, outputs, fingerprint)
+    def send(self, parcel, peer, tag):
+        """Post a send of a `Parcel` to a group rank; a Work."""
+        letter, work = self._letter("send", parcel, peer, tag)
         header = Header(
-            self._number, self.generation, kind=POINT_TO_POINT, tag=tag, fingerprint=fingerprint
+            self._number,
+            self.generation,
+            kind=POINT_TO_POINT,
+            tag=tag,
+            fingerprint=parcel.fingerprint,
         )
         self.mail.send(header, letter.words.encode(), letter)
+        self._leave_to_background(letter)
         return work
 
-    def receive(self, view, peer, tag, words, outputs, fingerprint, landed):
-        """Post a receive from a group rank, or from anybody (None); a Work.
-
-        landed: called when the bytes are there, before the Work is done.
-        """
-        letter, work = self._letter("recv", peer, tag, view, words, outputs, fingerprint, landed)
+    def receive(self, parcel, peer, tag):
+        """Post a receive from a group rank, or from anybody (None); a Work."""
+        letter, work = self._letter("recv", parcel, peer, tag)
         self.mail.receive(letter)
+        self._leave_to_background(letter)
         return work
 
-    def _letter(self, kind, peer, tag, view, words, outputs, fingerprint, landed=None):
-        self._usable(words)
-        words = f"{words} at {call_site()}"
+    def next_roll(self):
+        """The number of this monitored barrier since the last collective."""
+        since, count = self._rolls
+        count = count + 1 if since == self.sequence else 0
+        self._rolls = (self.sequence, count)
+        return count
+
+    def _letter(self, kind, parcel, peer, tag):
+        self._usable(parcel.words)
+        words = f"{parcel.words} at {call_site()}"
         mail = self.mail
 
         def settle(letter):
             work.source = letter.source
             error = letter.error
             if isinstance(error, LinkError):
-                error = self._explain(error, None, words)
-            if error is None and landed is not None:
-                landed()
+                error = failure.explain(self, error, None, words)
+            if error is None and parcel.landed is not None:
+                parcel.landed()
             work.finish(error)
 
         def drive(limit):
             if letter.done:
                 return
-            self.page.write(IN_CALL, self.generation, self.sequence, words)
+            place = self.page.begin_mail(self.generation, words)
             try:
                 mail.wait(letter, self._patience(seconds(limit, self.timeout), words))
             except LinkError as error:
-                raise self._explain(error, None, words) from error
+                raise failure.explain(self, error, None, words) from error
             finally:
-                self.page.write(IDLE, self.generation, self.sequence, words)
+                self.page.end_mail(place)
 
-        letter = Letter(peer, tag, view, kind, settle, fingerprint)
+        letter = Letter(peer, tag, parcel.view, kind, settle, parcel.fingerprint)
         letter.words = words
-        work = MailWork(outputs, drive)
+        work = MailWork(parcel.outputs, drive, parcel.closing)
         return letter, work
+
+    def _leave_to_background(self, letter):
+        """Nobody may ever wait for this letter: have it driven all the same."""
+        if not letter.done:
+            self.background()
 
     def background(self):
         """Have open sends and receives driven though nobody waits for them."""
-        watch = Watch(self.roster, self.who, "point-to-point operations", float("inf"))
+        watch = Watch(self.view, "point-to-point operations", float("inf"))
         self.mail.drive_in_background(watch, self.timeout)
 
     def _patience(self, limit, words):
-        return Patience(limit, Watch(self.roster, self.who, words, self.options.hint_after), words)
+        return Patience(limit, Watch(self.view, words, self.options.hint_after), words)
 
-    # -- failing, recovering, leaving ----------------------------------------------------------
+    # -- failing and leaving ------------------------------------------------------------------
 
     def _usable(self, words):
-        if self.left:
-            raise dist.DistBackendError(f'{words}: group "{self.name}" was destroyed on this rank')
-        if self.broken is not None:
-            raise dist.DistBackendError(
-                f'{words}: group "{self.name}" ended with an error: {self.broken} Destroy the '
-                "group and make it anew (a notebook does so by itself before the next cell)."
-            )
+        if self.left or self.broken is not None:
+            failure.usable(self, words)
 
-    def fail(self, error, sequence, words):
-        """End this generation because of `error`; the exception to raise."""
-        explained = self._explain(error, sequence, words)
-        culprit = getattr(error, "rank", None)
-        if isinstance(error, KeyboardInterrupt):
-            message = f"{self.who(self.rank)} was interrupted in {words}."
-            culprit = self.rank
-        else:
-            message = str(explained)
-        self.release(message, self.rank if culprit is None else culprit)
+    def _fail(self, error, sequence, words):
+        explained = failure.fail(self, error, sequence, words)
+        self.links.close()
         return explained
 
-    def release(self, message, culprit=None):
+    def release(self, message):
         """Free every other rank from waiting: their calls end with this message."""
-        if self.broken is None and not self.left:
-            self.broken = message
-            self.page.abort(self.rank if culprit is None else culprit, message)
-            self.links.close()
+        failure.release(self, failure.failure_of(self, message))
 
-    def _explain(self, error, sequence, words):
-        """The documented exception for a failure, with the sentence that says what happened."""
-        here = f'group "{self.name}"' + ("" if sequence is None else f", call {sequence}")
-        me = self.who(self.rank)
-        if isinstance(error, KeyboardInterrupt):
-            return error
-        if isinstance(error, PeerLost):
-            error = self._reason_for(error)
-        if isinstance(error, Interrupted):
-            return dist.DistBackendError(f"{error}")
-        if isinstance(error, Mismatch):
-            if sequence is None:
-                return dist.DistBackendError(f"{here}: {me} is in {words}: {error}: {error.theirs}")
-            theirs = error.theirs or str(error)
-            return dist.DistBackendError(
-                mismatch(
-                    self.name,
-                    sequence,
-                    self.global_ranks[self.rank],
-                    words,
-                    self.global_ranks[error.rank],
-                    theirs,
-                )
-            )
-        if isinstance(error, TimedOut):
-            where = whereabouts(error.ranks, self.roster, self.who)
-            return dist.DistBackendError(f"{here}: {me} gave up in {words}: {error}. {where}.")
-        return dist.DistNetworkError(f"{here}: {me} is in {words}: {error}")
-
-    def _reason_for(self, lost):
-        """A connection that ended may be a rank's way of releasing us: then say its words."""
-        try:
-            Watch(self.roster, self.who, "", float("inf"))([], 0.0)
-        except LinkError as reason:
-            return reason
-        if lost.rank is not None and self.roster.gone(lost.rank):
-            return PeerLost(f"the process of {self.who(lost.rank)} has ended", lost.rank)
-        return lost
-
-    def recover(self):
-        """Meet anew after a failure: every rank of the group must do so."""
-        self._worker.drain()
-        self.mail.close()
-        self.links.close()
-        self.roster.close()
-        self.generation += 1
-        self.page.clear_abort()
-        self.page.write(IDLE, self.generation, self.sequence, "")
-        self.broken = None
-        self._meet()
+    def forget(self):
+        """In a forked child: this membership is the parent's. Close the copies of its sockets."""
+        self.broken = failure.failure_of(
+            self,
+            f"this process is a fork of {self.who(self.rank)}, and a group's connections cannot be "
+            "shared",
+        )
+        self.roster.abandon()
 
     def leave(self):
         """Leave the group: finish what is queued, let sends go out, hang up."""
         if self.left or self.pid != os.getpid():
             return
-        self._worker.stop()
+        self._turns.stop()
         self.left = True
         self.mail.close(FLUSH if self.broken is None else 0.0)
-        self.page.write(LEFT, self.generation, self.sequence, "")
+        self.page.leave()
         self.links.close()
         self.roster.close()
         self.page.close()
+        if self._card_file is not None:
+            self._card_file.unlink(missing_ok=True)
 
 
 def seconds(given, default):

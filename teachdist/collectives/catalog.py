@@ -22,7 +22,7 @@ def algorithm(
     chunks: int | Callable[[int], int] | None = None,
     when: Callable[[int], bool] | None = None,
     formula: str | None = None,
-    symmetry: Callable[[int], str | None] | None = None,
+    symmetry: str | Callable[[int], str | None] | None = None,
 ):
     """Decorate a generator of (rank, size): it becomes the catalogue's `name` for `op`.
 
@@ -81,6 +81,16 @@ def get(op: str, name: str) -> Algorithm:
     raise ValueError(
         f"name: {op} has no algorithm {name!r}{hint}; there are {', '.join(known) or 'none'}"
     )
+
+
+def find_op(name: str) -> str:
+    """The one collective that has an algorithm of this name; a ValueError if not exactly one."""
+    ops = [op for op, known in _ALGORITHMS.items() if name in known]
+    if len(ops) == 1:
+        return ops[0]
+    if not ops:
+        raise ValueError(f"name: no collective has an algorithm {name!r}; see catalog()")
+    raise ValueError(f"op: {name!r} exists for {', '.join(ops)}; say which with op=")
 
 
 def catalog() -> dict[str, tuple[str, ...]]:

@@ -1,21 +1,24 @@
-"""Which algorithm, when nobody says: small data wants few rounds, large data wants few bytes."""
+"""Which algorithm, when nobody says: the one that `cost` says is fastest.
+
+The idea: small data wants few rounds, large data wants few bytes, and where the border lies depends
+on the machine. The cost model knows, so ask it, for all algorithms of the catalogue.
+
+All ranks must choose alike, otherwise they would wait for messages that nobody sends. The choice is
+a function of its arguments alone: ranks that agree on the topology agree on the algorithm. Times
+are compared to nine digits, and of equal ones the first in the catalogue wins. Only what is in the
+catalogue from the start is considered; a reader's own algorithm is used when asked for by name.
+
+The size is rounded up to a power of two, so that a program with many sizes asks only a few times.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
-SMALL = 64 * 1024
-
-_FEW_ROUNDS = {"all_reduce": "binomial", "all_gather": "direct", "reduce_scatter": "direct"}
-_FEW_BYTES = {"all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring"}
-_ALWAYS = {
-    "broadcast": "binomial",
-    "reduce": "binomial",
-    "gather": "linear",
-    "scatter": "linear",
-    "all_to_all": "pairwise",
-    "barrier": "dissemination",
-}
+from teachdist.collectives.catalog import catalog, get
+from teachdist.collectives.cost import as_topology, cost, in_bytes, in_seconds
+from teachdist.collectives.schedule import definition_of
 
 
 class Choice(NamedTuple):
@@ -26,9 +29,35 @@ class Choice(NamedTuple):
 
 
 def choose(op: str, nbytes: int, size: int, topology=None, hosts=None) -> Choice:
-    """The algorithm for `op` on `nbytes` bytes among `size` ranks. Equal inputs, equal answer."""
-    if op in _ALWAYS:
-        return Choice(_ALWAYS[op], "the usual one for this collective")
-    if nbytes <= SMALL:
-        return Choice(_FEW_ROUNDS[op], f"{nbytes} bytes are few: fewest rounds")
-    return Choice(_FEW_BYTES[op], f"{nbytes} bytes are many: fewest bytes per rank")
+    """The algorithm for `op` on `nbytes` bytes among `size` ranks. Equal inputs, equal answer.
+
+    `topology` is a Topology or the name of a preset; `hosts` the host number of each rank.
+    """
+    definition_of(op)
+    if size < 1 or nbytes < 0:
+        raise ValueError(
+            f"choose: needs at least 1 rank and 0 bytes, got {size} ranks and {nbytes} bytes"
+        )
+    bucket = 0 if nbytes == 0 else 1 << (int(nbytes) - 1).bit_length()
+    placed = None if hosts is None else tuple(hosts)
+    return _choose(op, bucket, size, as_topology(topology), placed)
+
+
+@lru_cache(maxsize=4096)
+def _choose(op, nbytes, size, topology, hosts) -> Choice:
+    candidates = [
+        (name, cost(name, op, nbytes, size, topology, hosts=hosts).seconds)
+        for name in catalog()[op]
+        if get(op, name).builtin and get(op, name).serves(size)
+    ]
+    ranking = sorted(candidates, key=lambda candidate: float(f"{candidate[1]:.9g}"))
+    (best, seconds), *rest = ranking
+    why = f"{best}: {in_seconds(seconds)} predicted"
+    if op != "barrier":
+        why += f" for {in_bytes(nbytes)}"
+    why += f" on {size} ranks ({topology.name})"
+    if rest:
+        why += f"; next {rest[0][0]} {in_seconds(rest[0][1])}"
+    if len(rest) > 1:
+        why += f", last {rest[-1][0]} {in_seconds(rest[-1][1])}"
+    return Choice(best, why)

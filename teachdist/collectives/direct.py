@@ -15,7 +15,8 @@ them aim at the same port at the same time.
 
 Cost: all-gather, reduce-scatter, all-to-all (p-1)a + n(p-1)/p b (+ n(p-1)/p g); the one-round
 all-reduce sends the whole tensor to everybody, (p-1)(a + nb + ng). "Two-shot" is the all-reduce
-made of the direct reduce-scatter and the direct all-gather: as few bytes as the ring, in two rounds.
+made of the direct reduce-scatter and the direct all-gather: as few bytes as the ring, in two
+rounds.
 
 Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH"
 (2005), for the direct exchanges; "one-shot" and "two-shot" are the names that GPU libraries use.
@@ -35,7 +36,7 @@ def others_before(rank, size):
     return [(rank - step) % size for step in range(1, size)]
 
 
-@algorithm("all_reduce", "direct", formula="(p-1)*(a + n*b + n*g)")
+@algorithm("all_reduce", "direct", formula="(p-1)*(a + n*b + n*g)", symmetry="shift")
 def direct(rank, size):
     """Everybody sends everything to everybody and adds up for itself."""
     yield (
@@ -44,7 +45,9 @@ def direct(rank, size):
     )
 
 
-@algorithm("reduce_scatter", "direct", formula="(p-1)*a + n*(p-1)/p*b + n*(p-1)/p*g")
+@algorithm(
+    "reduce_scatter", "direct", formula="(p-1)*a + n*(p-1)/p*b + n*(p-1)/p*g", symmetry="shift"
+)
 def direct_reduce_scatter(rank, size):
     """Everybody sends chunk r straight to rank r, which adds up."""
     yield (
@@ -53,7 +56,7 @@ def direct_reduce_scatter(rank, size):
     )
 
 
-@algorithm("all_gather", "direct", formula="(p-1)*a + n*(p-1)/p*b")
+@algorithm("all_gather", "direct", formula="(p-1)*a + n*(p-1)/p*b", symmetry="shift")
 def direct_all_gather(rank, size):
     """Everybody sends its block to everybody."""
     yield (
@@ -67,6 +70,7 @@ def direct_all_gather(rank, size):
     "two_shot",
     chunks=lambda size: size,
     formula="2*(p-1)*a + 2*n*(p-1)/p*b + n*(p-1)/p*g",
+    symmetry="shift",
 )
 def two_shot(rank, size):
     """Everybody adds up one chunk, then hands it to everybody."""
@@ -74,7 +78,7 @@ def two_shot(rank, size):
     yield from direct_all_gather(rank, size)
 
 
-@algorithm("all_to_all", "direct", formula="(p-1)*a + n*(p-1)/p*b")
+@algorithm("all_to_all", "direct", formula="(p-1)*a + n*(p-1)/p*b", symmetry="shift")
 def direct_all_to_all(rank, size):
     """Every block goes straight to its destination, all in one round."""
     yield (

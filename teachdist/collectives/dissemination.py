@@ -18,11 +18,11 @@ Source: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization" (1
 """
 
 from teachdist.collectives.catalog import algorithm
+from teachdist.collectives.powers import distances
 from teachdist.collectives.schedule import Reduce, Send
-from teachdist.collectives.tree import distances
 
 
-@algorithm("barrier", "dissemination", formula="ceil(lg(p))*a")
+@algorithm("barrier", "dissemination", formula="ceil(lg(p))*a", symmetry="shift")
 def dissemination(rank, size):
     """In each round tell the rank `distance` ahead, listen to the one `distance` behind."""
     for distance in distances(size):

@@ -21,7 +21,7 @@ from teachdist.collectives.catalog import algorithm
 from teachdist.collectives.schedule import Recv, Reduce, Send
 
 
-@algorithm("all_to_all", "pairwise", formula="(p-1)*a + n*(p-1)/p*b")
+@algorithm("all_to_all", "pairwise", formula="(p-1)*a + n*(p-1)/p*b", symmetry="shift")
 def pairwise(rank, size):
     """My block for r + i goes straight there, while the one from r - i comes."""
     for step in range(1, size):
@@ -29,7 +29,9 @@ def pairwise(rank, size):
         yield Send(to, rank * size + to), Recv(source, source * size + rank)
 
 
-@algorithm("reduce_scatter", "pairwise", formula="(p-1)*a + n*(p-1)/p*b + n*(p-1)/p*g")
+@algorithm(
+    "reduce_scatter", "pairwise", formula="(p-1)*a + n*(p-1)/p*b + n*(p-1)/p*g", symmetry="shift"
+)
 def pairwise_reduce_scatter(rank, size):
     """My part of chunk r + i goes straight to its owner, while one for my chunk comes."""
     for step in range(1, size):

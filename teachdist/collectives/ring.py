@@ -24,7 +24,9 @@ from teachdist.collectives.catalog import algorithm
 from teachdist.collectives.schedule import Recv, Reduce, Send
 
 
-@algorithm("reduce_scatter", "ring", formula="(p-1)*a + n*(p-1)/p*b + n*(p-1)/p*g")
+@algorithm(
+    "reduce_scatter", "ring", formula="(p-1)*a + n*(p-1)/p*b + n*(p-1)/p*g", symmetry="shift"
+)
 def ring_reduce_scatter(rank, size):
     """Each chunk goes once around and collects; chunk r is complete on rank r at the end."""
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -32,7 +34,7 @@ def ring_reduce_scatter(rank, size):
         yield Send(right, (rank - 1 - step) % size), Reduce(left, (rank - 2 - step) % size)
 
 
-@algorithm("all_gather", "ring", formula="(p-1)*a + n*(p-1)/p*b")
+@algorithm("all_gather", "ring", formula="(p-1)*a + n*(p-1)/p*b", symmetry="shift")
 def ring_all_gather(rank, size):
     """Each block goes once around; everybody passes on what came in the round before."""
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -45,6 +47,7 @@ def ring_all_gather(rank, size):
     "ring",
     chunks=lambda size: size,
     formula="2*(p-1)*a + 2*n*(p-1)/p*b + n*(p-1)/p*g",
+    symmetry="shift",
 )
 def ring(rank, size):
     """Reduce-scatter, then all-gather, each once around the ring."""

@@ -15,6 +15,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from teachdist.collectives.guard import LINES_PER_ROUND, Runaway, guarded
 from teachdist.collectives.schedule import Action, Recv, Reduce, Send, definition_of
 
 # What a generator may ask for by name besides rank and size.
@@ -46,7 +47,7 @@ class Algorithm:
     pieces: int | Callable[[int], int] = 1
     when: Callable[[int], bool] | None = None
     formula: str | None = None
-    symmetry: Callable[[int], str | None] | None = None
+    symmetry: str | Callable[[int], str | None] | None = None
     builtin: bool = False
     takes_root: bool = field(init=False)
     takes_hosts: bool = field(init=False)
@@ -103,28 +104,37 @@ class Algorithm:
         return list(self.steps(rank, size, root, hosts))
 
     def steps(
-        self, rank: int, size: int, root: int = 0, hosts: tuple[int, ...] | None = None
+        self,
+        rank: int,
+        size: int,
+        root: int = 0,
+        hosts: tuple[int, ...] | None = None,
+        guard: bool = False,
     ) -> Iterator[tuple[Action, ...]]:
-        """`rounds`, one at a time, so that a thousand ranks need the memory of one round each."""
-        self._check_arguments(rank, size, root, hosts)
-        wanted = {}
+        """`rounds`, one at a time, so that a thousand ranks need the memory of one round each.
+
+        With `guard` a generator that neither yields nor ends is stopped too (slower: `guard.py`).
+        """
+        self.check(rank, size, root, hosts)
+        wanted: dict = {}
         if self.takes_root:
             wanted["root"] = root
         if self.takes_hosts:
             wanted["hosts"] = (0,) * size if hosts is None else tuple(hosts)
+        run = guarded if guard else None
+        produced = _attempt(run, self.generator, rank, size, where=(rank, 0), **wanted)
+        if not isinstance(produced, Iterator):
+            raise AlgorithmError(
+                "stranger",
+                rank,
+                0,
+                f"gets {_short(produced)} instead of rounds: the function must be a generator, "
+                "that is contain `yield`",
+            )
         chunks = self.chunks(size)
         limit = round_limit(size)
-        produced = self._start(rank, size, wanted)
         number = 0
-        while True:
-            try:
-                given = next(produced)
-            except StopIteration:
-                return
-            except Exception as error:
-                raise AlgorithmError(
-                    "exception", rank, number, f"raises {type(error).__name__}: {error}"
-                ) from error
+        while (given := _attempt(run, next, produced, _END, where=(rank, number))) is not _END:
             if number >= limit:
                 raise AlgorithmError(
                     "endless",
@@ -136,24 +146,8 @@ class Algorithm:
             yield _checked(given, rank, size, chunks, number)
             number += 1
 
-    def _start(self, rank, size, wanted):
-        try:
-            produced = self.generator(rank, size, **wanted)
-        except Exception as error:
-            raise AlgorithmError(
-                "exception", rank, 0, f"raises {type(error).__name__}: {error}"
-            ) from error
-        if not isinstance(produced, Iterator):
-            raise AlgorithmError(
-                "stranger",
-                rank,
-                0,
-                f"gets {_short(produced)} instead of rounds: the function must be a generator, "
-                "that is contain `yield`",
-            )
-        return produced
-
-    def _check_arguments(self, rank, size, root, hosts):
+    def check(self, rank, size, root=0, hosts=None) -> None:
+        """Raise a ValueError that says which of these arguments makes no sense."""
         where = f"{self.op} algorithm {self.name!r}"
         if size < 1 or not self.serves(size):
             raise ValueError(
@@ -167,6 +161,25 @@ class Algorithm:
             raise ValueError(
                 f"{where}: hosts must name a host for each of {size} ranks, got {len(hosts)}"
             )
+
+
+_END = object()
+
+
+def _attempt(run, function, *args, where, **kwargs):
+    """Run the learner's code; what it raises becomes an AlgorithmError of that rank and round."""
+    try:
+        return run(function, *args, **kwargs) if run else function(*args, **kwargs)
+    except Runaway:
+        raise AlgorithmError(
+            "endless",
+            *where,
+            f"neither yields nor ends within {LINES_PER_ROUND} lines; does a loop never end?",
+        ) from None
+    except Exception as error:
+        raise AlgorithmError(
+            "exception", *where, f"raises {type(error).__name__}: {error}"
+        ) from error
 
 
 def round_limit(size: int) -> int:
@@ -201,10 +214,8 @@ def _asks_for(generator, where) -> set[str]:
 def _checked(given, rank, size, chunks, number) -> tuple[Action, ...]:
     """One yield as a tuple of actions that name ranks and chunks which exist."""
     if isinstance(given, (Send, Recv, Reduce)):
-        actions = (given,)
-    elif isinstance(given, (tuple, list)):
-        actions = tuple(given)
-    else:
+        given = (given,)
+    elif not isinstance(given, (tuple, list)):
         raise AlgorithmError(
             "stranger",
             rank,
@@ -212,38 +223,37 @@ def _checked(given, rank, size, chunks, number) -> tuple[Action, ...]:
             f"yields {_short(given)}; a round is Send, Recv, Reduce or a tuple of them "
             "(an empty tuple for a round of rest)",
         )
-    for action in actions:
+    for action in given:
         kind = type(action)
-        if kind is not Send and kind is not Recv and kind is not Reduce:
-            raise AlgorithmError(
-                "stranger",
-                rank,
-                number,
-                f"yields {_short(action)} among its actions; only Send, Recv and Reduce are known",
-            )
-        peer, chunk = action
-        if type(peer) is not int or type(chunk) is not int:
-            raise AlgorithmError(
-                "stranger", rank, number, f"yields {action}; rank and chunk must be whole numbers"
-            )
-        if not 0 <= peer < size:
-            raise AlgorithmError(
-                "rank", rank, number, f"yields {action}, but there are only ranks 0..{size - 1}"
-            )
-        if peer == rank:
-            raise AlgorithmError(
-                "rank", rank, number, f"yields {action}, a message to itself; what it has, it has"
-            )
-        if not 0 <= chunk < chunks:
-            raise AlgorithmError(
-                "range",
-                rank,
-                number,
-                f"yields {action}, but there are only chunks 0..{chunks - 1}; chunks= says how "
-                "many",
-                chunk,
-            )
-    return actions
+        if kind is Send or kind is Recv or kind is Reduce:
+            peer, chunk = action
+            sound = type(peer) is int and type(chunk) is int
+            if sound and 0 <= peer < size and peer != rank and 0 <= chunk < chunks:
+                continue
+        raise AlgorithmError(*_what_is_wrong(action, rank, size, chunks, number))
+    return tuple(given)
+
+
+def _what_is_wrong(action, rank, size, chunks, number):
+    """The arguments of the AlgorithmError for an action that is not sound."""
+    chunk = None
+    if type(action) not in (Send, Recv, Reduce):
+        kind = "stranger"
+        text = f"yields {_short(action)} among its actions; only Send, Recv and Reduce are known"
+    elif not all(type(number) is int for number in action):
+        kind = "stranger"
+        text = f"yields {_short(action)}; rank and chunk must be whole numbers"
+    elif action[0] == rank:
+        kind = "rank"
+        text = f"yields {action}, a message to itself; what it has, it has"
+    elif not 0 <= action[0] < size:
+        kind = "rank"
+        text = f"yields {action}, but there are only ranks 0..{size - 1}"
+    else:
+        kind = "range"
+        chunk = action.chunk
+        text = f"yields {action}, but there are only chunks 0..{chunks - 1}; chunks= says how many"
+    return kind, rank, number, text, chunk
 
 
 def _short(value) -> str:

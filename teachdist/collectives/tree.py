@@ -22,12 +22,8 @@ Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication o
 """
 
 from teachdist.collectives.catalog import algorithm
+from teachdist.collectives.powers import distances
 from teachdist.collectives.schedule import Recv, Reduce, Send
-
-
-def distances(size):
-    """The powers of two below `size`, ascending: 1, 2, 4, ..."""
-    return [1 << bit for bit in range((size - 1).bit_length())]
 
 
 def _role(v, size, distance):
@@ -54,7 +50,7 @@ def binomial_broadcast(rank, size, *, root):
             yield ()
 
 
-@algorithm("reduce", "binomial", formula="ceil(lg(p))*(a + n*b + n*g)")
+@algorithm("reduce", "binomial", formula="<= ceil(lg(p))*(a + n*b + n*g)")
 def binomial_reduce(rank, size, *, root):
     """From the smallest distance to the largest; whoever has sent is done."""
     v = (rank - root) % size
@@ -104,7 +100,7 @@ def binomial_gather(rank, size, *, root):
             yield ()
 
 
-@algorithm("all_reduce", "binomial", formula="2*ceil(lg(p))*(a + n*b) + ceil(lg(p))*n*g")
+@algorithm("all_reduce", "binomial", formula="<= 2*ceil(lg(p))*(a + n*b) + ceil(lg(p))*n*g")
 def binomial_all_reduce(rank, size):
     """Up the tree to rank 0 and down again."""
     yield from binomial_reduce(rank, size, root=0)

@@ -1,14 +1,25 @@
 """A look around while waiting: has somebody failed, is the awaited rank alive, where is it?
 
 Runs only when a wait has lasted a tick (see `links/waiting.py`); a call that goes well never
-comes here.
+comes here. A waiting rank asks, once a tick:
+
+1. Has a rank of the group failed and released the others? Then this wait ends too.
+2. Is another rank in a different call of the same number? Then no message will tell: each waits
+   for a third, or for one that the other will never send. The board tells.
+3. Has an awaited rank left, or died? Only if it was so a tick ago as well: what it sent before it
+   went may have been on its way.
+
+After `hint_after` seconds it says so on the log, with where the others are, and again when ten
+times as long has passed.
 """
 
 import logging
+from dataclasses import replace
 
-from teachdist.diagnose.sentence import whereabouts
+from teachdist.diagnose import judge
+from teachdist.diagnose.places import roll
 from teachdist.links.board import LEFT
-from teachdist.links.errors import Interrupted, PeerLost
+from teachdist.links.errors import Interrupted, Mismatch, PeerLost
 
 log = logging.getLogger("teachdist")
 
@@ -16,40 +27,121 @@ log = logging.getLogger("teachdist")
 class Watch:
     """The look-out of one rank for one call.
 
-    name(r): how to call group rank r. hint_after: seconds after which a waiting rank says so.
+    view: the group (see `places.View`). entry: (number, fingerprint) of the collective, or None
+    for a send or receive. what: the call in words. hint_after: seconds until it says so.
     """
 
-    def __init__(self, roster, name, what, hint_after=1.0):
-        self.roster = roster
-        self.name = name
+    def __init__(self, view, what, hint_after=1.0, entry=None):
+        self.view = view
         self.what = what
-        self.hint_after = hint_after
-        self._hinted = False
+        self.entry = entry
+        self._hint_at = hint_after
+        self._lost = set()
 
     def __call__(self, ranks, waited):
-        """Raise when waiting has become pointless; log, once, when it takes long."""
-        self._released()
-        for rank in ranks:
-            position = self.roster.position(rank)
-            if self.roster.gone(rank):
-                where = f", last seen {position.words()}" if position is not None else ""
-                raise PeerLost(f"the process of {self.name(rank)} has ended{where}", rank)
-            if position is not None and position.state == LEFT:
-                raise PeerLost(f"{self.name(rank)} has left the group", rank)
-        if waited >= self.hint_after and not self._hinted:
-            self._hinted = True
-            log.warning(
-                "%s is waiting in %s for %s",
-                self.name(self.roster.rank),
-                self.what,
-                whereabouts(ranks, self.roster, self.name),
-            )
+        """Raise when waiting has become pointless; log when it takes long."""
+        released(self.view)
+        if self.entry is not None:
+            self._other_call()
+        self._lost = {rank for rank in ranks if self._gone(rank, rank in self._lost)}
+        self.view.page.awaiting(ranks)
+        if waited >= self._hint_at:
+            self._hint_at = max(waited, self._hint_at) * 10
+            self._hint(ranks, waited)
 
-    def _released(self):
-        for rank in range(self.roster.size):
-            if rank == self.roster.rank:
+    def _other_call(self):
+        number, fingerprint = self.entry
+        roster = self.view.roster
+        for rank in range(roster.size):
+            position = roster.position(rank) if rank != roster.rank else None
+            theirs = position.calls.get(number) if position is not None else None
+            if theirs is None or theirs.generation != roster.generation:
                 continue
-            position = self.roster.position(rank)
-            if position is not None and position.abort is not None:
-                culprit, message = position.abort
-                raise Interrupted(message, culprit)
+            if theirs.fingerprint != fingerprint:
+                who = self.view.who(rank)
+                raise Mismatch(f"{who} is in another call", rank, theirs.call)
+
+    def _gone(self, rank, before):
+        """Whether `rank` has left or died; raises if it had when last looked at."""
+        roster = self.view.roster
+        position = roster.position(rank)
+        dead = roster.gone(rank)
+        left = position is not None and position.state == LEFT
+        if before and (dead or left):
+            where = judge.whereabouts(roll(self.view, [rank], doors=False))
+            raise PeerLost(where, rank)
+        return dead or left
+
+    def _hint(self, ranks, waited):
+        view = self.view
+        number = "" if self.entry is None else f", call {self.entry[0]}"
+        log.warning(
+            '%s has waited %.1f s in %s (group "%s"%s): %s',
+            view.who(view.rank),
+            waited,
+            self.what,
+            view.group,
+            number,
+            situation(view, ranks, self.entry is not None),
+        )
+
+
+def situation(view, ranks=None, collective=True):
+    """Where `ranks` are, and what may be wrong, in sentences.
+
+    collective: whether a collective is concerned, or else a send or receive.
+    """
+    places = roll(view, ranks)
+    where = f"{judge.whereabouts(places)}."
+    if collective:
+        me = view.number(view.rank)
+        return where + judge.crossing(places, [me]) + judge.clue(histories(view))
+    ring = judge.circle(roll(view, doors=False))
+    if not ring:
+        return where
+    return f"{where} {judge.ranks_words(ring)} wait for each other, so nothing will ever come."
+
+
+def released(view):
+    """Raise `Interrupted` if a rank of this group, or of the job, has released the others."""
+    first = first_failure(view)
+    if first is not None:
+        raise Interrupted(first.message, first.culprit)
+
+
+def first_failure(view):
+    """The earliest failure of the present generation that this rank can know of, or None.
+
+    A rank that has not joined this group cannot say so on a page of it: if its whole program has
+    failed, its page of the job's first group says it.
+    """
+    roster = view.roster
+    found = [view.door.news] if view.door is not None else []
+    for rank in range(roster.size):
+        found.append(roster.abort_of(rank))
+        if view.world is not None and roster.known(rank) is None:
+            found.append(_failed_elsewhere(view.world, view.number(rank)))
+    found = [a for a in found if a is not None and a.generation in (roster.generation, None)]
+    return min(found, key=lambda abort: abort.when, default=None)
+
+
+def _failed_elsewhere(world, number):
+    if number not in world.global_ranks:
+        return None
+    abort = world.roster.abort_of(world.global_ranks.index(number))
+    if abort is None or not abort.whole or abort.generation != world.roster.generation:
+        return None
+    return replace(abort, generation=None)
+
+
+def histories(view):
+    """{rank's number in the job: its calls} for the ranks of this host."""
+    calls = {}
+    for rank in range(view.roster.size):
+        position = view.roster.position(rank)
+        if position is not None:
+            mine = position.calls.items()
+            calls[view.number(rank)] = {
+                n: e for n, e in mine if e.generation == view.roster.generation
+            }
+    return calls

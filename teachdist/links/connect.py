@@ -6,23 +6,29 @@ are read when first needed; making a group costs each rank one message to the st
 for nobody. From the cards follows, equally on all ranks, which ranks share a host (the layout
 that two-level algorithms ask for), and for each peer the kind of link:
 
-    same process -> threads.py         otherwise -> tcp.py
+    same process -> threads.py     same host -> shm.py     otherwise -> tcp.py
 """
 
 import contextlib
 import ipaddress
 import json
+import logging
 import os
 import secrets
 import socket
+import time
 from dataclasses import dataclass
-from datetime import timedelta
 
 from teachdist.links.board import Window, alive
 from teachdist.links.errors import PeerLost
-from teachdist.links.switchboard import COLLECTIVE, MAIL, hang_up, switchboard
-from teachdist.links.tcp import Sockets, TcpLinks
+from teachdist.links.shm import ShmLinks
+from teachdist.links.sockets import Sockets
+from teachdist.links.switchboard import COLLECTIVE, INQUIRY, MAIL, NEWS, hang_up, switchboard
+from teachdist.links.tcp import TcpLinks
 from teachdist.links.threads import ThreadLinks
+from teachdist.links.waiting import TICK
+
+log = logging.getLogger("teachdist")
 
 
 @dataclass(frozen=True)
@@ -58,20 +64,26 @@ class Roster:
         self.size = size
         self.generation = generation
         self.secret = secrets.token_bytes(16)
+        self.host = this_host()
+        # Called as answer(purpose, rank, socket) on the door's thread when a rank asks where this
+        # one is (INQUIRY) or tells that it has failed (NEWS); whoever diagnoses sets it.
+        self.answer = None
         self._door = switchboard(address_for(store))
         self._door.expect(self.secret, self._put_through)
         self._sockets = {p: Sockets(self, p) for p in (COLLECTIVE, MAIL)}
         self._windows = {}
-        mine = Card(rank, this_host(), os.getpid(), self._door.address, self.secret, page.place)
+        mine = Card(rank, self.host, os.getpid(), self._door.address, self.secret, page.place)
         self._cards = {rank: mine}
         store.set(self._key(rank), mine.dumps())
 
     def _key(self, rank):
         return f"card/{self.generation}/{rank}"
 
-    def _put_through(self, generation, purpose, rank, sock):
+    def _put_through(self, generation, purpose, rank, sock, offer):
+        if purpose in (INQUIRY, NEWS):
+            return self.answer is not None and self.answer(purpose, rank, sock)
         sockets = self._sockets.get(purpose)
-        return generation == self.generation and sockets and sockets.arrived(rank, sock)
+        return generation == self.generation and sockets and sockets.arrived(rank, sock, offer)
 
     def sockets(self, purpose):
         """This rank's connections for collectives or for mail."""
@@ -79,28 +91,27 @@ class Roster:
 
     def known(self, peer):
         """The card of `peer` if it has been read, or can be read without waiting; else None."""
-        if peer not in self._cards and self.store.check([self._key(peer)]):
-            self._cards[peer] = Card.loads(self.store.get(self._key(peer)))
+        if peer not in self._cards:
+            try:
+                if self.store.check([self._key(peer)]):
+                    self._cards[peer] = Card.loads(self.store.get(self._key(peer)))
+            except RuntimeError as error:  # torch's store errors
+                raise PeerLost(
+                    f"the store does not answer, where rank {peer} should have left its address: "
+                    f"{error}",
+                    peer,
+                ) from error
         return self._cards.get(peer)
 
     def card(self, peer, patience):
         """The card of `peer`, waiting for it if it has not joined yet."""
-        while peer not in self._cards:
-            key = self._key(peer)
-            try:
-                # In short waits: the store's client waits in C++, deaf to Ctrl-C.
-                self.store.wait([key], timedelta(seconds=max(0.01, patience.tick())))
-            except Exception as error:
-                if "timeout" not in str(error).lower() and "timed out" not in str(error).lower():
-                    raise PeerLost(
-                        f"the store does not answer, where rank {peer} should have left its "
-                        f"address: {error}",
-                        peer,
-                    ) from error
-                patience.over([peer])
-                continue
-            self._cards[peer] = Card.loads(self.store.get(key))
+        until_ready(lambda: self.known(peer), peer, patience)
         return self._cards[peer]
+
+    def shares(self, peer):
+        """Whether memory may be shared with `peer`: same host, and nobody has said no."""
+        card = self._cards.get(peer)
+        return card is not None and card.host == self.host and shm_wanted()
 
     def hosts(self, patience):
         """For each rank the number of its host, counted in order of rank: (0, 0, 1, 1)."""
@@ -108,28 +119,55 @@ class Roster:
         order = list(dict.fromkeys(names))
         return tuple(order.index(name) for name in names)
 
-    def position(self, peer):
-        """What the board says of `peer`, or None where this rank cannot look."""
+    def window(self, peer):
+        """The peer's page of the board, or None where this rank cannot look."""
         card = self.known(peer)
-        if card is None or card.host != this_host():
+        if card is None or card.host != self.host:
             return None
         if peer not in self._windows:
             try:
                 self._windows[peer] = Window(card.board)
             except OSError:
                 return None
-        return self._windows[peer].read()
+        return self._windows[peer]
+
+    def position(self, peer):
+        """What the board says of `peer`, or None where this rank cannot look."""
+        window = self.window(peer)
+        return None if window is None else window.read()
+
+    def offer(self, peer, patience):
+        """(memory, bell): the descriptors that `peer` offers in this generation, waited for."""
+
+        def made():
+            window = self.window(peer)
+            generation, *offered = (self.generation, -1, -1) if window is None else window.offer()
+            return offered if generation == self.generation else None
+
+        return until_ready(made, peer, patience)
+
+    def abort_of(self, peer):
+        """The failure with which `peer` has released the others, or None; see `Position.abort`."""
+        with contextlib.suppress(PeerLost):  # without the store one can't know
+            window = self.window(peer)
+            return None if window is None else window.abort()
+        return None
 
     def gone(self, peer):
         """Whether the process of `peer` is known to have ended (False where one can't know)."""
         card = self._cards.get(peer)
-        return card is not None and card.host == this_host() and not alive(card.pid)
+        return card is not None and card.host == self.host and not alive(card.pid)
 
     def watch_all(self, patience):
         """Open every page of the board on this host, so that they outlive their owners."""
         for peer in range(self.size):
             self.card(peer, patience)
             self.position(peer)
+
+    def abandon(self):
+        """In a forked child: close the copies of the parent's connections, telling nobody."""
+        for sockets in self._sockets.values():
+            sockets.abandon()
 
     def close(self):
         """Leave: hang up and forget the secret."""
@@ -142,51 +180,133 @@ class Roster:
 
 
 class Links:
-    """All links of one rank in a group: per round, `post` what goes out, `take` what comes in.
+    """All links of one rank in a group: per turn, `post` what goes out, `take` what comes in.
 
-    Rounds are aligned: what is posted in round k is taken in round k. Chunks are memoryviews
-    of bytes. The first message of a call to each peer carries the words that describe it.
+    Turns are aligned: what is posted in turn k is taken in turn k. A chunk is a flat tensor.
+    Which kind serves a peer is settled when the first collective meets all cards.
     """
 
-    def __init__(self, roster):
+    def __init__(self, roster, page):
         self.roster = roster
+        self.page = page
+        self.kinds = {}  # peer -> link
         self._tcp = TcpLinks(roster.sockets(COLLECTIVE))
         self._threads = ThreadLinks(roster)
-        self._kinds = {}
+        self._shm = None
+        self._parts = {}
+        self._wanted = shm_wanted()
 
-    def _kind(self, peer, patience):
-        if peer not in self._kinds:
-            card = self.roster.card(peer, patience)
-            here = card.host == this_host() and card.pid == os.getpid()
-            self._kinds[peer] = self._threads if here else self._tcp
-        return self._kinds[peer]
+    def meet(self, patience):
+        """Settle the kind of link with every peer; once, before the first turn."""
+        cards = {peer: self.roster.card(peer, patience) for peer in range(self.roster.size)}
+        here = {p for p, card in cards.items() if card.host == self.roster.host} - {
+            self.roster.rank
+        }
+        local = {p for p in here if cards[p].pid == os.getpid()}
+        sharing = self._share(sorted(here - local), cards, patience) if here - local else ()
+        for peer in cards:
+            self.kinds[peer] = (
+                self._threads if peer in local else self._shm if peer in sharing else self._tcp
+            )
 
-    def _split(self, by_peer, patience):
-        parts = {}
-        for peer, value in by_peer.items():
-            parts.setdefault(self._kind(peer, patience), {})[peer] = value
-        return parts
+    def _share(self, peers, cards, patience):
+        """Take and offer memory; the peers with whom that worked in both directions.
 
-    def post(self, header, words, outgoing, patience):
-        """Begin to send outgoing[peer] = (chunks, with_words); see `TcpLinks.post`."""
-        for link, part in self._split(outgoing, patience).items():
-            link.post(header, words, part, patience)
-
-    def take(self, header, incoming, patience):
-        """Wait for incoming[peer] = [(length or None, buffer or None), ...]; the bytes by peer.
-
-        Returns when everything is here and everything posted is out.
+        A rank without memory offers -1: its peers then use sockets with it, as it does with them.
         """
-        results = {}
-        parts = self._split(incoming, patience)
-        for link in (self._tcp, self._threads):
-            results |= link.take(header, parts.get(link, {}), patience)
-        return results
+        try:
+            if not self._wanted:
+                raise OSError("TEACHDIST_SHM=0 says so")
+            self._shm = ShmLinks(self.roster.rank)
+            self.page.offer(self.roster.generation, self._shm.memory, self._shm.signals.bell)
+        except OSError as error:
+            log.warning("rank %d: no shared memory, so sockets: %s", self.roster.rank, error)
+            self.page.offer(self.roster.generation, -1, -1)
+        sharing = []
+        for peer in peers:
+            memory, bell = self.roster.offer(peer, patience)
+            if self._shm is not None and memory >= 0:
+                try:
+                    self._shm.meet(peer, cards[peer].pid, memory, bell)
+                except OSError as error:
+                    raise PeerLost(
+                        f"the memory of rank {peer} cannot be opened: {error}", peer
+                    ) from error
+                sharing.append(peer)
+        return sharing
+
+    @property
+    def connections(self):
+        """How many connections there are now."""
+        return len(self.roster.sockets(COLLECTIVE).connections)
+
+    def begin(self, exchange):
+        """A call begins."""
+        if not self.kinds:
+            self.meet(exchange.patience)
+
+    def post(self, exchange, turn, chunks):
+        """Begin to send this turn's chunks, {chunk: flat tensor}; they must stay as they are."""
+        for link, part in self._split(turn.rnd):
+            link.post(exchange, turn, part, chunks)
+
+    def take(self, exchange, turn, wants):
+        """Wait for the turn's messages, and until what was posted for it is out.
+
+        wants[peer, chunk] is (number of elements or None, dtype, tensor to fill or None). The
+        answer, {(peer, chunk): tensor}, is good until `release` of the same turn.
+        """
+        arrived = {}
+        for link, part in self._split(turn.rnd):
+            arrived |= link.take(exchange, turn, part, wants)
+        return arrived
+
+    def release(self, exchange, turn):
+        """What `take` gave has been read."""
+        for link, part in self._split(turn.rnd):
+            link.release(exchange, turn, part)
+
+    def _split(self, rnd):
+        """The round as each kind of link sees it; those that wait without a system call first."""
+        parts = self._parts.get(rnd)
+        if parts is None:
+            parts = []
+            for link in (self._threads, self._shm, self._tcp):
+                sends = {p: c for p, c in rnd.sends.items() if self.kinds[p] is link}
+                takes = {p: c for p, c in rnd.takes.items() if self.kinds[p] is link}
+                if sends or takes:
+                    parts.append((link, rnd.only(sends, takes)))
+            if len(self._parts) > 4096:
+                self._parts.clear()
+            self._parts[rnd] = parts
+        return parts
 
     def close(self):
         """Leave the group's links."""
         self._threads.close()
         self._tcp.close()
+        if self._shm is not None:
+            self._shm.close()
+
+
+def shm_wanted():
+    """Whether ranks of one host are to share memory: unless TEACHDIST_SHM=0."""
+    return os.environ.get("TEACHDIST_SHM") != "0"
+
+
+def until_ready(ask, peer, patience):
+    """What ask() answers once it is not None; asked ever more seldom. For the meeting only.
+
+    Asked and not waited for by the store, whose client waits in C++: deaf to Ctrl-C.
+    """
+    pause, since = 0.0005, time.monotonic()
+    while (answer := ask()) is None:
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+        if time.monotonic() - since > TICK:
+            patience.over([peer])
+            since = time.monotonic()
+    return answer
 
 
 def this_host():

@@ -35,7 +35,7 @@ MAX_CHUNKS = 1 << 20
 MAX_LENGTH = 1 << 46
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Header:
     """What a message says about itself before its bytes. Lengths are in bytes."""
 
@@ -107,18 +107,33 @@ class Header:
             length,
         )
 
+    def message(self, round_, segment, words, lengths):
+        """A message's bytes up to its payload: header, words, the chunks' lengths."""
+        count = len(lengths)
+        head = _LAYOUT.pack(
+            _MAGIC,
+            self.kind,
+            _VERSION,
+            self.generation,
+            self.group,
+            self.sequence,
+            round_,
+            segment,
+            self.fingerprint,
+            self.tag,
+            len(words),
+            count,
+            sum(lengths),
+        )
+        return head + words + struct.pack(f"<{count}Q", *lengths)
+
     def sized(self, words, chunks, length):
         """The same header in front of `words` bytes of words and `chunks` chunks."""
         return replace(self, words=words, chunks=chunks, length=length)
 
-    def same_place(self, other):
-        """Whether two messages belong to the same round of the same call."""
-        return (
-            self.sequence == other.sequence
-            and self.round == other.round
-            and self.segment == other.segment
-            and self.kind == other.kind
-        )
+    def at(self, round_, segment):
+        """The same header for one turn."""
+        return replace(self, round=round_, segment=segment)
 
 
 def number_of(text):

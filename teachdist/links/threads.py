@@ -1,14 +1,14 @@
 """Links between threads of one process: a message is handed over in memory.
 
 Made for tests and for looking closely: ranks that are threads start at once, and the same
-executor runs on them. The sender's bytes are copied when posted, as a wire would do.
+executor runs on them. The sender's chunks are copied when posted, as a wire would do.
 """
 
 import threading
 from collections import deque
 
 from teachdist.links.errors import PeerLost
-from teachdist.links.tcp import check_lengths, check_place
+from teachdist.links.tcp import check_place, room
 
 _rooms = {}  # secret of a rank's card -> its ThreadLinks
 _rooms_lock = threading.Lock()
@@ -24,39 +24,38 @@ class ThreadLinks:
         with _rooms_lock:
             _rooms[roster.secret] = self
 
-    def post(self, header, words, outgoing, patience):
+    def post(self, exchange, turn, rnd, chunks):
         """Put a copy of each message into the peer's inbox."""
-        for peer, (chunks, with_words) in outgoing.items():
+        for peer, numbers in rnd.sends.items():
             with _rooms_lock:
-                room = _rooms.get(self.roster.card(peer, patience).secret)
-            if room is None:
+                other = _rooms.get(self.roster.card(peer, exchange.patience).secret)
+            if other is None:
                 raise PeerLost(f"rank {peer} has left the group", peer)
-            said = words.decode() if with_words else ""
-            copies = [bytes(c) for c in chunks]
-            message = header.sized(len(said), len(chunks), sum(map(len, copies)))
-            with room._news:
-                room._inbox.setdefault(self.roster.rank, deque()).append((message, said, copies))
-                room._news.notify_all()
+            header = exchange.header.at(turn.round, turn.segment)
+            message = (header, exchange.words, [chunks[chunk].clone() for chunk in numbers])
+            with other._news:
+                other._inbox.setdefault(self.roster.rank, deque()).append(message)
+                other._news.notify_all()
 
-    def take(self, header, incoming, patience):
-        """Wait for the round's messages; the answer has each chunk's bytes."""
-        results = {}
-        while len(results) < len(incoming):
+    def take(self, exchange, turn, rnd, wants):
+        """Wait for the turn's messages; see `TcpLinks.take`."""
+        arrived, missing = {}, dict(rnd.takes)
+        while True:
             with self._news:
-                for peer, wants in incoming.items():
-                    if peer in results or not self._inbox.get(peer):
-                        continue
-                    message, words, copies = self._inbox[peer].popleft()
-                    check_place(message, header, peer, words)
-                    buffers = check_lengths([len(c) for c in copies], wants, message, peer)
-                    for buffer, copy in zip(buffers, copies, strict=True):
-                        buffer[:] = copy
-                    results[peer] = buffers
-                missing = incoming.keys() - results.keys()
-                if not missing or self._news.wait(patience.tick()):
-                    continue
-            patience.over(missing)
-        return results
+                for peer in [p for p in missing if self._inbox.get(p)]:
+                    header, words, copies = self._inbox[peer].popleft()
+                    check_place(header, exchange, turn, peer, words)
+                    for chunk, copy in zip(missing.pop(peer), copies, strict=True):
+                        place = room(wants[peer, chunk], copy.nbytes, exchange, peer)
+                        arrived[peer, chunk] = place.copy_(copy)
+                if not missing:
+                    return arrived
+                heard = self._news.wait(exchange.patience.tick())
+            if not heard:
+                exchange.patience.over(missing)
+
+    def release(self, exchange, turn, rnd):
+        """Nothing to do: what was taken is a copy."""
 
     def close(self):
         """Leave: later messages to this rank fail."""

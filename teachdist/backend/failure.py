@@ -1,0 +1,338 @@
+"""Failing, releasing, recovering: what happens to a group when something goes wrong on a rank.
+
+A failure ends a *generation* of the group. Half-sent messages cannot be taken back and ranks no
+longer agree on the number of the next call, so nothing more is sent: the rank writes why on its
+page of the board, tells ranks of other hosts through their doors, and every wait of the group
+ends with that reason, in the words of the rank that failed first.
+
+The group itself survives. `recover`, called by all ranks, meets anew under the next generation:
+new cards, new connections, the same numbers of calls. Every process group, model and mesh that
+uses the group stays valid; nobody destroys anything.
+
+How ranks agree on the next generation, although some may know of no failure: each leaves a vote
+in the store (its generation, its number of calls, whether it failed), waits for all votes, and
+computes the same answer from them. A rank that missed a meeting, because it was interrupted,
+joins the one that is on, and its vote makes all meet anew. If nobody failed, nothing changes.
+"""
+
+import contextlib
+import gc
+import json
+import logging
+import sys
+import time
+from dataclasses import asdict, replace
+
+import torch.distributed as dist
+
+from teachdist.diagnose import histories, judge, roll
+from teachdist.diagnose.door import tell
+from teachdist.diagnose.places import CLOSED, DEAD, GONE
+from teachdist.diagnose.watch import first_failure, situation
+from teachdist.links import Interrupted, LinkError, Mismatch, Patience, PeerLost, TimedOut
+from teachdist.links.board import Abort
+
+log = logging.getLogger("teachdist")
+
+NOTICE = 0.5  # seconds in which a lost peer's reason may still become known
+
+
+class Released(dist.DistBackendError):
+    """This rank was freed from a call because another rank failed: its message comes first."""
+
+
+def usable(member, words):
+    """Raise if the group has been left, or its generation has ended."""
+    if member.left:
+        raise dist.DistBackendError(f'{words}: group "{member.title}" was destroyed on this rank')
+    if member.broken is not None:
+        raise Released(
+            f'{member.broken.message} (group "{member.title}" ended with it, before {words}. '
+            "To go on, all ranks call teachdist.backend.recover(); a notebook does so by itself.)"
+        )
+
+
+def fail(member, error, number, words):
+    """End the group's generation because of `error`; the exception to raise."""
+    explained = explain(member, error, number, words)
+    if isinstance(explained, Released):
+        known = first_failure(member.view) or _noted(member)
+        if known is not None:
+            release(member, replace(known, generation=member.generation))
+            return explained
+    culprit = getattr(error, "rank", None)
+    culprit = member.rank if culprit is None else culprit
+    message = str(explained)
+    if isinstance(error, KeyboardInterrupt):
+        message = f"{member.who(member.rank)} was interrupted in {words}"
+    release(member, failure_of(member, message, member.view.number(culprit)))
+    return explained
+
+
+def failure_of(member, message, culprit=None, whole=False):
+    """The `Abort` with which this member ends its present generation."""
+    number = member.view.number(member.rank) if culprit is None else culprit
+    return Abort(member.generation, number, message, time.time(), whole)
+
+
+def release(member, abort):
+    """Free every other rank of the group from waiting: their calls end with `abort`."""
+    if member.broken is not None or member.left:
+        return
+    member.broken = abort
+    member.page.abort(abort)
+    roster = member.roster
+    strangers = [
+        rank
+        for rank in range(roster.size)
+        if (card := roster.known(rank)) is not None and card.host != roster.host
+    ]
+    if strangers:
+        tell(roster, strangers, abort)
+    with contextlib.suppress(RuntimeError):  # a note for latecomers; the store may be gone
+        note = [abort.culprit, abort.message, abort.when, abort.whole]
+        roster.store.compare_set(_note(member), "", json.dumps(note))
+
+
+def _note(member):
+    return f"failed/{member.generation}"
+
+
+# -- words -------------------------------------------------------------------------------------
+
+
+def explain(member, error, number, words):
+    """The documented exception for a failure, with the sentence that says what happened."""
+    here = f'group "{member.title}"' + ("" if number is None else f", call {number}")
+    me = member.who(member.rank)
+    if isinstance(error, KeyboardInterrupt):
+        return error
+    if isinstance(error, PeerLost):
+        error = reason_for(member, error)
+    if isinstance(error, Interrupted):
+        return Released(f"{error} ({me} was released from {words}.)")
+    if isinstance(error, Mismatch):
+        return dist.DistBackendError(_differing(member, error, number, words))
+    if isinstance(error, TimedOut):
+        why = str(error).removeprefix(f"{words}: ")
+        where = situation(member.view, error.ranks or None, number is not None)
+        return dist.DistBackendError(f"{here}: {me} gave up in {words}: {why}. {where}")
+    clue = judge.clue(histories(member.view)) if number is not None else ""
+    text = f"{here}: {error}; {me} was in {words}.{clue}"
+    left = "left the group" in str(error)
+    return (dist.DistBackendError if left else dist.DistNetworkError)(text)
+
+
+def _differing(member, error, number, words):
+    view = member.view
+    theirs = error.theirs
+    if number is None:
+        me = member.who(member.rank)
+        return (
+            f'group "{member.title}": {me} is in {words}, but {member.who(error.rank)} sent with '
+            f"{theirs}. Dtype and number of elements must be the same on both sides."
+        )
+    calls = histories(view)
+    entries = {rank: mine[number] for rank, mine in calls.items() if number in mine}
+    entries = {rank: entry.call for rank, entry in entries.items()}
+    entries[view.number(member.rank)] = words
+    if theirs:
+        entries[view.number(error.rank)] = theirs
+    entries.setdefault(view.number(error.rank), str(error))
+    return judge.mismatch(member.title, number, entries, calls)
+
+
+def reason_for(member, lost):
+    """A connection that ended may be a rank's way of releasing us: then say its words."""
+    until = time.monotonic() + NOTICE
+    while True:
+        known = first_failure(member.view) or _noted(member)
+        if known is not None:
+            return Interrupted(known.message, known.culprit)
+        if lost.rank is None or "left" in str(lost):
+            return lost
+        place = roll(member.view, [lost.rank])[0]
+        if place.state in (DEAD, GONE, CLOSED):
+            return PeerLost(judge.whereabouts([place]), lost.rank)
+        if time.monotonic() > until:
+            return lost
+        time.sleep(0.02)  # a process that is ending closes its connections before it is gone
+
+
+def _noted(member):
+    with contextlib.suppress(RuntimeError, ValueError):
+        store = member.roster.store
+        if store.check([_note(member)]):
+            return Abort(member.generation, *json.loads(store.get(_note(member))))
+    return None
+
+
+# -- for whole processes -----------------------------------------------------------------------
+
+
+def release_all(members, failed):
+    """Free all other ranks of this process's groups.
+
+    failed: the exception with which this rank failed, or a message. If the rank failed only
+    because it had been released itself, the others hear of the first culprit.
+    """
+    members = list(members)
+    first = [m.broken for m in members if m.broken is not None]
+    first = min(first, key=lambda abort: abort.when, default=None)
+    passed_on = isinstance(failed, Released) or (first is not None and _same(failed, first))
+    for member in members:
+        if passed_on and first is not None:
+            abort = failure_of(member, first.message, first.culprit, True)
+        else:
+            abort = failure_of(member, _message(member, failed), None, True)
+        release(member, abort)
+
+
+def _same(failed, first):
+    return str(failed).startswith(first.message) or first.message in str(failed)
+
+
+def _message(member, failed):
+    if not isinstance(failed, BaseException):
+        return str(failed)
+    text = str(failed).strip().splitlines()
+    why = f"{type(failed).__name__}: {text[0]}" if text else type(failed).__name__
+    return f"{member.who(member.rank)} failed: {why}"
+
+
+def recover_all(members, meeting=None, timeout=30.0):
+    """Meet anew in every group that has failed on some rank; whether there was one.
+
+    All ranks must call it. meeting: a name for this meeting, never used before and the same on
+    all ranks, from whoever calls all of them; None: the ranks count. timeout: seconds to wait for
+    the others.
+    """
+    members = list(members)
+    meetings = [_Meeting(member, meeting, timeout) for member in members]
+    met = [meeting.hold() for meeting in meetings]
+    if any(met):
+        _reset_models()
+    return any(met)
+
+
+class _Meeting:
+    """The ranks of one group agree whether to meet anew, and under which generation."""
+
+    def __init__(self, member, name, timeout):
+        self.member = member
+        self.timeout = timeout
+        self.store = member.shared
+        self._hint_at = member.options.hint_after
+        self.name = self._next() if name is None else name
+        why = asdict(member.broken) if member.broken is not None else None
+        vote = [member.generation, member.sequence, why]
+        self.store.set(self._key(member.rank), json.dumps(vote))
+
+    def _next(self):
+        """The number of the meeting that is on, or of the next if this rank was at that one."""
+        member = self.member
+        latest = int(self.store.get("meeting")) if self.store.check(["meeting"]) else 0
+        number = max(member.meetings + 1, latest)
+        member.meetings = number
+        if number > latest:
+            self.store.compare_set("meeting", str(latest) if latest else "", str(number))
+        return number
+
+    def _key(self, rank):
+        return f"vote/{self.name}/{rank}"
+
+    def hold(self):
+        """Wait for all votes and do what they say; whether the group met anew."""
+        member = self.member
+        self._wait()
+        keys = [self._key(rank) for rank in range(member.size)]
+        votes = [json.loads(vote) for vote in self.store.multi_get(keys)]
+        generations, numbers, reasons = zip(*votes, strict=True)
+        reasons = [Abort(**why) for why in reasons if why is not None]
+        if not reasons and len(set(generations)) == 1:
+            return False
+        first = min(reasons, key=lambda abort: abort.when, default=None)
+        meet_anew(member, max(generations) + 1, max(numbers), first)
+        return True
+
+    def _wait(self):
+        """In short sleeps, not in the store's own wait, which is deaf to Ctrl-C."""
+        member = self.member
+        missing, pause = list(range(member.size)), 0.0005
+        patience = Patience(self.timeout, self._watch, "recover()")
+        while missing := [rank for rank in missing if not self.store.check([self._key(rank)])]:
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.1)
+            try:
+                patience.over(missing)
+            except LinkError as error:
+                where = judge.whereabouts(roll(member.view, missing))
+                raise dist.DistBackendError(
+                    f'group "{member.title}": all ranks must call recover(): {error}. {where}.'
+                ) from error
+
+    def _watch(self, missing, waited):
+        member = self.member
+        for rank in missing:
+            if member.roster.gone(rank):
+                raise PeerLost(f"the process of {member.who(rank)} has ended", rank)
+        if waited > self._hint_at:
+            self._hint_at *= 10
+            where = judge.whereabouts(roll(member.view, missing))
+            log.warning("%s waits in recover(). %s.", member.who(member.rank), where)
+
+
+def meet_anew(member, generation, sequence, reason=None):
+    """Leave the present generation behind because of `reason` (an `Abort`), and join the next."""
+    if member.broken is None:  # what this rank still has under way must end, too
+        reason = reason or failure_of(member, f'group "{member.title}" meets anew')
+        member.broken = replace(reason, generation=member.generation)
+        member.page.abort(member.broken)
+    member.drain()
+    member.hang_up()
+    member.generation = generation
+    member.sequence = sequence
+    member.page.clear_abort()
+    member.broken = None
+    member.meet()
+
+
+def _reset_models():
+    """DistributedDataParallel must forget the backward pass that was cut short."""
+    if "torch.nn.parallel.distributed" not in sys.modules:
+        return
+    from torch.nn.parallel import DistributedDataParallel
+
+    kinds, more = {DistributedDataParallel}, [DistributedDataParallel]
+    while more:
+        more = [kind for old in more for kind in old.__subclasses__()]
+        kinds.update(more)
+    for model in [thing for thing in gc.get_objects() if type(thing) in kinds]:
+        if hasattr(model, "reducer"):
+            model.reducer._reset_state()
+
+
+# -- scripts -----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def guarding(members):
+    """Release the other ranks when the code inside raises; `members()` lists the groups."""
+    try:
+        yield
+    except BaseException as error:
+        if not (isinstance(error, SystemExit) and not error.code):
+            release_all(members(), error)
+        raise
+
+
+def guard_program(members):
+    """Do the same for an exception that ends the whole program."""
+    before = sys.excepthook
+
+    def hook(kind, error, traceback):
+        with contextlib.suppress(Exception):
+            release_all(members(), error)
+        before(kind, error, traceback)
+
+    sys.excepthook = hook

@@ -1,0 +1,111 @@
+"""Which group is this? What its ranks must agree on before they can meet.
+
+torch names groups by counting: the first `new_group` of a process makes group "1", and so on. So
+two ranks that make different groups call them alike, and would meet, each taking the other for
+somebody else. And a group with `use_local_synchronization=True` is named after its ranks and
+that count, which differ between members as soon as one of them has made more groups than another.
+Therefore:
+
+- The first rank to make a group writes down its list of ranks; a rank that comes with another
+  list under the same name is told both.
+- Groups that are named after their ranks meet under their ranks and how often this list has been
+  made, a count that all members share.
+
+The same name may come again on the same store: a program destroys its groups and starts anew.
+Each such life of the job's first group is numbered, and everything is kept apart by that number;
+otherwise the cards of the former life would answer.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import weakref
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+from teachdist.diagnose.sites import call_site
+
+_world = None  # weak reference to the Member of the job's first group
+_made = {}  # (life of the job, ranks) -> how often a local group of these ranks was made
+
+
+@dataclass(frozen=True)
+class Identity:
+    """key: distinguishes this group on its store. life: of the job. world: its first Member."""
+
+    key: str
+    life: int
+    store: object
+    world: object
+    site: str
+
+    def about(self, member):
+        """What the board says of the group, for readers from outside."""
+        return {
+            "id": self.key,
+            "group": member.title,
+            "size": member.size,
+            "ranks": member.global_ranks,
+            "number": member.global_ranks[member.rank],
+            "made": self.site,
+            "job": _address(member.store),
+        }
+
+
+def identify(member):
+    """The identity of the group that `member` is joining."""
+    global _world
+    site = call_site()
+    world = _world() if _world is not None and dist.is_initialized() else None
+    store, number = member.store, member.global_ranks[member.rank]
+    if world is None:
+        life = store.add(f"teachdist/life/{number}", 1)
+        if not dist.is_initialized():  # torch is making it right now
+            _world = weakref.ref(member)
+            _made.clear()
+        return Identity(f"{life}", life, store, None, site)
+    life = world.life
+    ranks = json.dumps(member.global_ranks)
+    if re.fullmatch("[0-9a-f]{40}", member.name):
+        count = _made[life, ranks] = _made.get((life, ranks), 0) + 1
+        short = hashlib.blake2b(ranks.encode(), digest_size=8).hexdigest()
+        return Identity(f"{life}/local/{short}/{count}", life, world.store, world, site)
+    again = store.add(f"teachdist/{life}/made/{number}", 1)
+    key = f"{life}/{member.name}/{again}"
+    _agree(member, f"teachdist/{key}/ranks", json.dumps([ranks, number, site]))
+    return Identity(key, life, store, world, site)
+
+
+def title(name):
+    """A group as messages call it: by its description, such as "mesh_dp", or its name."""
+    with contextlib.suppress(Exception):  # not made through torch, or not registered yet
+        described = dist.distributed_c10d._resolve_process_group(name).group_desc
+        if described not in ("", "undefined", "default_pg"):
+            return described
+    return name
+
+
+def _agree(member, key, mine):
+    """Raise if another rank has made a group of this name with other ranks."""
+    first = json.loads(member.store.compare_set(key, "", mine))
+    ranks, number, site = first
+    own, me, here = json.loads(mine)
+    if ranks != own:
+        raise ValueError(
+            f'new_group: rank {me} makes group "{member.name}" of ranks {own} at {here}, but rank '
+            f'{number} has made group "{member.name}" of ranks {ranks} at {site}. Every rank of '
+            "the job must call new_group for every group, in the same order, also for groups that "
+            "it is not in; or pass use_local_synchronization=True."
+        )
+
+
+def _address(store):
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    host, port = getattr(store, "host", None), getattr(store, "port", None)
+    if host:
+        return f"{host}:{port}"
+    return getattr(store, "path", "") or f"{type(store).__name__} of process {os.getpid()}"

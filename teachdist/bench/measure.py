@@ -1,0 +1,99 @@
+"""What each rank does: blocks of calls, by turns on gloo and on teachdist."""
+
+import os
+import statistics
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from teachdist.bench.cases import CASES
+
+BLOCKS = 5
+BLOCK_SECONDS = 0.03
+WITHOUT_SIZE = {"barrier"}
+
+
+def rank_main(rank, size, port, plan, results):
+    """A process of the benchmark: rank `rank` of `size`; rank 0 puts rows into `results`."""
+    import teachdist.backend  # noqa: F401  registers the backend
+
+    dist.init_process_group(
+        "gloo",
+        init_method=f"tcp://127.0.0.1:{port}",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=60),
+    )
+    groups = {"gloo": dist.group.WORLD}
+    for kind in plan["links"]:
+        os.environ["TEACHDIST_SHM"] = "1" if kind == "shm" else "0"
+        groups[kind] = dist.new_group(backend="teachdist", timeout=timedelta(seconds=60))
+        dist.barrier(group=groups[kind])
+    copy = copy_limit(rank)
+    for threads in plan["threads"]:
+        torch.set_num_threads(threads)
+        for op in plan["ops"]:
+            for nbytes in [0] if op in WITHOUT_SIZE else plan["sizes"]:
+                row = measure(op, nbytes, rank, size, groups, plan["seconds"])
+                row |= {"ranks": size, "threads": threads, "copy": copy}
+                if rank == 0:
+                    results.put(row)
+    if rank == 0:
+        results.put(None)
+    dist.destroy_process_group()
+
+
+def copy_limit(rank):
+    """Bytes per second of a plain copy of 64 MB, rank 0 alone."""
+    x, y = torch.ones(1 << 24), torch.ones(1 << 24)
+    best = 0.0
+    if rank == 0:
+        for _ in range(5):
+            began = time.perf_counter()
+            y.copy_(x)
+            best = max(best, x.nbytes / (time.perf_counter() - began))
+    dist.barrier()
+    return best
+
+
+def measure(op, nbytes, rank, size, groups, seconds):
+    """One row: the times of a case on every group, in seconds per call."""
+    case = CASES[op](max(1, nbytes // 4), rank, size)
+    for group in groups.values():
+        case.fresh()
+        case.call(group)
+        case.check()
+        case.call(group)
+    count = calls_per_block(case, groups["gloo"], seconds)
+    times = {name: [] for name in groups}
+    for _ in range(BLOCKS):
+        for name, group in groups.items():
+            case.fresh()
+            dist.barrier()
+            began = time.perf_counter()
+            for _ in range(count):
+                case.call(group)
+            spent = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
+            dist.all_reduce(spent, dist.ReduceOp.MAX)
+            times[name].append(spent.item() / count)
+    return {
+        "op": op,
+        "nbytes": nbytes,
+        "calls": count * BLOCKS,
+        "moved": nbytes * case.share,
+        "seconds": {name: statistics.median(spent) for name, spent in times.items()},
+        "blocks": times,
+    }
+
+
+def calls_per_block(case, group, seconds):
+    """How many calls fill a block; the same on all ranks."""
+    dist.barrier()
+    began = time.perf_counter()
+    for _ in range(3):
+        case.call(group)
+    spent = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
+    dist.all_reduce(spent, dist.ReduceOp.MAX)
+    return max(1, min(1000, int(seconds * 3 / spent.item())))

@@ -1,0 +1,94 @@
+"""Which line of the user's code is this? Asked at the start of every call, so it has to be quick.
+
+The line wanted is not the innermost one: that lies in torch, or here. It is the innermost one
+that belongs to neither. Code objects are few and frames are many, so what is known about a code
+object is kept.
+"""
+
+import contextlib
+import sys
+import sysconfig
+import threading
+from pathlib import Path
+
+import torch
+
+_OURS = str(Path(__file__).parents[1])
+_TORCH = str(Path(torch.__file__).parent)
+_SKIPPED = (_OURS, _TORCH, "<frozen", "<string>", "<__array_function__")
+_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+_DEBUGGER = ("pdb.py", "bdb.py", "pydevd.py")
+
+_mine = {}  # code object -> whether it is the user's
+_names = {}  # (code object, line) -> "train.py:31"
+
+
+def call_site():
+    """Where the user's code made the present call: "train.py:31"."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        mine = _mine.get(code)
+        if mine is None:
+            mine = _remember(code)
+        if mine:
+            return _name(code, frame.f_lineno)
+        frame = frame.f_back
+    return _nobodys()
+
+
+def _remember(code):
+    name = code.co_filename
+    mine = not name.startswith(_SKIPPED) and not name.endswith("/contextlib.py")
+    if len(_mine) > 10_000:  # code made by exec, again and again
+        _mine.clear()
+    _mine[code] = mine
+    return mine
+
+
+def _name(code, line):
+    key = (code, line)
+    name = _names.get(key)
+    if name is None:
+        if len(_names) > 10_000:
+            _names.clear()
+        name = _names[key] = place(code.co_filename, line)
+    return name
+
+
+def place(file, line):
+    """A file's line as a reader knows it: "train.py:31", or "cell 3, line 2" in a notebook."""
+    if "ipykernel_" in file or file.startswith("<ipython-input"):
+        return f"cell {_cell_number(file)}, line {line}".replace("cell , ", "cell, ")
+    return f"{file.rpartition('/')[2]}:{line}"
+
+
+def _cell_number(file):
+    with contextlib.suppress(Exception):
+        shell = sys.modules["IPython"].get_ipython()
+        return shell.compile._filename_map[file]
+    return ""
+
+
+def _nobodys():
+    """No line of the user's is on the stack: whose thread is this?"""
+    if isinstance(threading.current_thread(), threading._DummyThread):
+        return "backward (a thread of autograd)"
+    return f"thread {threading.current_thread().name}"
+
+
+def main_thread():
+    """What the main thread is doing: "data.py:57, in load", or that it stands in a debugger."""
+    frame = sys._current_frames().get(threading.main_thread().ident)
+    debugger, first = False, None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        name = file.rpartition("/")[2]
+        debugger = debugger or name in _DEBUGGER
+        where = f"{place(file, frame.f_lineno)}, in {frame.f_code.co_name}"
+        where = where.removesuffix(", in <module>")
+        first = first or where
+        if name not in _DEBUGGER and not file.startswith((*_SKIPPED, *_LIBRARY)):
+            return f"stopped in the debugger at {where}" if debugger else where
+        frame = frame.f_back
+    return "stopped in the debugger" if debugger else first or ""

@@ -1,0 +1,83 @@
+"""What the links know of a call, and how large data is cut into segments.
+
+The links see a call as *turns*: one round of one segment. All ranks number the turns alike, so
+turn k of one rank is turn k of all.
+
+    segment   0      1      0      1      2      3      2      3        each a piece of every chunk
+    round     0      0      1      1      0      0      1      1
+    turn      0      1      2      3      4      5      6      7
+
+Large data goes in segments so that it passes through memory that stays in the processor's cache,
+and two segments are interleaved so that a rank always has something to do while others write.
+"""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from teachdist.links.header import Header
+
+# Bytes that a rank publishes in one turn. Small enough to stay in a processor's cache while
+# others read it, large enough to outweigh a turn's overhead.
+SEGMENT = 1 << 19
+ALIGN = 64
+# Room in front for the chunks' lengths, 8 bytes each.
+TABLE = 4096
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One collective on the links.
+
+    header: who and what (group, generation, sequence, fingerprint). words: the call in words, with
+    its place in the user's program. width: the most chunks that a rank publishes in one turn.
+    """
+
+    header: Header
+    words: str
+    patience: object
+    width: int
+    piece: int = 0  # the most bytes of one chunk in one turn
+    table: int = 0  # bytes for the lengths of `width` chunks
+    told: set = field(default_factory=set)  # peers that have had the words
+
+    def __post_init__(self):
+        self.table, self.piece = layout(self.width)
+
+
+@dataclass(slots=True)
+class Turn:
+    """One round of one segment. `number` counts from 0 within the call."""
+
+    number: int
+    segment: int
+    round: int
+    rnd: object
+    last: bool  # of its segment
+
+
+@lru_cache
+def layout(width):
+    """(bytes for lengths, bytes for each chunk) of a turn that publishes `width` chunks.
+
+    A chunk gets a multiple of `ALIGN`, so that every kind of element fits without being cut.
+    """
+    table = -(-8 * width // ALIGN) * ALIGN
+    room = min(SEGMENT, SEGMENT + TABLE - table)
+    piece = room // width // ALIGN * ALIGN
+    if piece < ALIGN:
+        raise ValueError(f"an algorithm that sends {width} chunks in one round: too many pieces")
+    return table, piece
+
+
+def turns(rounds_of, segments):
+    """All turns of a call in order; rounds_of(segment) are a segment's rounds.
+
+    Turns that one segment left over for itself leave gaps in the numbers, the same on all ranks.
+    """
+    for first in range(0, segments, 2):
+        pair = [rounds_of(segment) for segment in range(first, min(first + 2, segments))]
+        count = len(pair[0])
+        for number in range(count):
+            for i, rounds in enumerate(pair):
+                turn = first * count + 2 * number + i
+                yield Turn(turn, first + i, number, rounds[number], number == count - 1)

@@ -1,0 +1,54 @@
+"""Every statement of the documentation that the project covers has a place that exists."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs" / "tools"))
+import documented
+
+MISSING_IS_AN_ERROR = False  # True once the course is complete
+ITEMS = 677
+
+
+@pytest.fixture(scope="module")
+def items():
+    return documented.items()
+
+
+def test_the_list_is_whole(items):
+    assert len({item["id"] for item in items}) == len(items) == ITEMS
+
+
+def test_each_place_exists_and_can_fail(items):
+    faults = {
+        f"{item['id']}: {place}": fault
+        for item in items
+        for place in item["where"]
+        if (fault := documented.fault(place))
+    }
+    assert not faults, "\n".join(f"{where}\n    {fault}" for where, fault in faults.items())
+
+
+def test_no_place_is_given_to_an_unknown_statement(items):
+    assert not set(documented.pending()) - {item["id"] for item in items}
+
+
+def test_only_what_cannot_run_here_is_excused(items):
+    """A statement that a CPU can show isn't satisfied by prose or by a test for a GPU."""
+    excused = [
+        item["id"]
+        for item in items
+        if item["runnable"] == "cpu"
+        and item["where"]
+        and all(place.startswith(documented.MARKS) for place in item["where"])
+    ]
+    assert not excused
+
+
+def test_every_statement_has_a_place(items, capsys):
+    missing = [item["id"] for item in items if not item["where"]]
+    with capsys.disabled():
+        print(f"\n{len(items) - len(missing)} of {len(items)} documented statements have a place")
+    assert not (missing and MISSING_IS_AN_ERROR), f"without a place: {', '.join(missing)}"
