@@ -16,8 +16,7 @@ _PUBLIC = {
             "Algorithm algorithm catalog choose cost describe_rounds draw_svg exercise exercises "
             "frames get lower_bound plot_cost prove Recv Reduce Refused report Send Topology"
         ),
-        "teachdist.backend": "Options use",
-        "teachdist.diagnose": "guard",
+        "teachdist.backend": "guard Options use",
         "teachdist.notebook": "Cluster load_ipython_extension show",
         "teachdist.mesh": "DeviceMesh init_device_mesh",
         "teachdist.join": "Join Joinable JoinHook",
