@@ -5,7 +5,7 @@ of which tensor, `plan.py` has the algorithm's rounds, `executor.py` runs them o
 `member.py` holds what belongs to one rank in one group.
 """
 
-from teachdist.backend.backend import Backend, members, register
+from teachdist.backend.backend import Backend
 from teachdist.backend.failure import (
     Released,
     guard_program,
@@ -13,6 +13,7 @@ from teachdist.backend.failure import (
     recover_all,
     release_all,
 )
+from teachdist.backend.lifecycle import members, register
 from teachdist.backend.options import Options, use
 
 register()

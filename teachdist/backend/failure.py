@@ -21,7 +21,7 @@ import json
 import logging
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import torch.distributed as dist
 
@@ -224,7 +224,8 @@ class _Meeting:
         self.store = member.shared
         self._hint_at = member.options.hint_after
         self.name = self._next() if name is None else name
-        vote = [member.generation, member.sequence, member.broken is not None]
+        why = asdict(member.broken) if member.broken is not None else None
+        vote = [member.generation, member.sequence, why]
         self.store.set(self._key(member.rank), json.dumps(vote))
 
     def _next(self):
@@ -246,10 +247,12 @@ class _Meeting:
         self._wait()
         keys = [self._key(rank) for rank in range(member.size)]
         votes = [json.loads(vote) for vote in self.store.multi_get(keys)]
-        generations, numbers, failed = zip(*votes, strict=True)
-        if not any(failed) and len(set(generations)) == 1:
+        generations, numbers, reasons = zip(*votes, strict=True)
+        reasons = [Abort(**why) for why in reasons if why is not None]
+        if not reasons and len(set(generations)) == 1:
             return False
-        meet_anew(member, max(generations) + 1, max(numbers))
+        first = min(reasons, key=lambda abort: abort.when, default=None)
+        meet_anew(member, max(generations) + 1, max(numbers), first)
         return True
 
     def _wait(self):
@@ -279,10 +282,11 @@ class _Meeting:
             log.warning("%s waits in recover(). %s.", member.who(member.rank), where)
 
 
-def meet_anew(member, generation, sequence):
-    """Leave the present generation behind, and join the next."""
+def meet_anew(member, generation, sequence, reason=None):
+    """Leave the present generation behind because of `reason` (an `Abort`), and join the next."""
     if member.broken is None:  # what this rank still has under way must end, too
-        member.broken = failure_of(member, f'group "{member.title}" meets anew')
+        reason = reason or failure_of(member, f'group "{member.title}" meets anew')
+        member.broken = replace(reason, generation=member.generation)
         member.page.abort(member.broken)
     member.drain()
     member.hang_up()
@@ -299,10 +303,13 @@ def _reset_models():
         return
     from torch.nn.parallel import DistributedDataParallel
 
-    for thing in gc.get_objects():
-        with contextlib.suppress(Exception):  # objects of strangers, in any state
-            if issubclass(type(thing), DistributedDataParallel):
-                thing.reducer._reset_state()
+    kinds, more = {DistributedDataParallel}, [DistributedDataParallel]
+    while more:
+        more = [kind for old in more for kind in old.__subclasses__()]
+        kinds.update(more)
+    for model in [thing for thing in gc.get_objects() if type(thing) in kinds]:
+        if hasattr(model, "reducer"):
+            model.reducer._reset_state()
 
 
 # -- scripts -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ next generation's cards, and every process group, model and mesh that uses it st
 """
 
 import os
+import threading
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -19,7 +20,8 @@ from teachdist.backend.executor import execute
 from teachdist.backend.identity import identify, title
 from teachdist.backend.options import algorithm_for
 from teachdist.backend.plan import plan
-from teachdist.backend.work import MailWork, Work, Worker
+from teachdist.backend.turns import Turns
+from teachdist.backend.work import MailWork, Work
 from teachdist.diagnose import Door, View, Watch, call_site, stacks
 from teachdist.links import Exchange, Header, LinkError, Links, Mail, Patience, Roster
 from teachdist.links.board import IDLE, IN_CALL, Page
@@ -51,9 +53,11 @@ class Member:
         self.shared = dist.PrefixStore(f"teachdist/{identity.key}", identity.store)
         self.page = Page(rank, identity.about(self))
         self.world = identity.world
-        self._worker = Worker(f"teachdist-{name}")
+        self._turns = Turns(f"teachdist-{name}")
+        self._numbering = threading.Lock()  # numbers are given in the order of turns
         self._number = number_of(identity.key)
         self._fingerprints = {}
+        self._rolls = (-1, 0)
         stacks.prepare()
         self.meet()
 
@@ -75,7 +79,7 @@ class Member:
 
     def drain(self):
         """Wait until what this rank has under way is over."""
-        self._worker.drain()
+        self._turns.drain()
 
     def hang_up(self):
         """Close all connections of this generation."""
@@ -91,36 +95,41 @@ class Member:
 
     # -- collectives -------------------------------------------------------------------------
 
-    def run(self, calls, asynchronous, timeout, outputs=None):
-        """Run calls one after the other under one Work."""
+    def run(self, calls, asynchronous, timeout, outputs=None, closing=None):
+        """Run calls one after the other under one Work.
+
+        closing: called when they are over, before anybody is told.
+        """
         self._usable(calls[0].words)
-        outputs = calls[0].outputs if outputs is None else outputs
-        work = Work(outputs)
+        work = Work(calls[0].outputs if outputs is None else outputs, closing)
         site = call_site()
-        numbered = []
-        for call in calls:
-            call.words = f"{call.words} at {site}"
-            numbered.append((self.sequence, call))
-            self.sequence += 1
         limit = seconds(timeout, self.timeout)
+        with self._numbering:
+            numbered = []
+            for call in calls:
+                call.words = f"{call.words} at {site}"
+                numbered.append((self.sequence, call))
+                self.sequence += 1
 
+            def job():
+                try:
+                    self._usable(calls[0].words)
+                    self._execute_all(numbered, limit)
+                except BaseException as error:  # noqa: BLE001  it travels to whoever waits
+                    work.finish(error)
+                else:
+                    work.finish()
+
+            mine = not asynchronous and self._turns.mine()
+            if not mine:
+                self._turns.submit(job)
+        if mine:
+            self._turns.here(job)
         if not asynchronous:
-            self._worker.drain()
-            self._usable(calls[0].words)
-            self._execute_all(numbered, limit)
-            work.finish()
-            return work
-
-        def job():
             try:
-                self._usable(calls[0].words)
-                self._execute_all(numbered, limit)
-            except BaseException as error:  # noqa: BLE001  it travels to whoever waits
-                work.finish(error)
-            else:
-                work.finish()
-
-        self._worker.submit(job)
+                work.wait()
+            except KeyboardInterrupt as error:
+                raise self._fail(error, numbered[0][0], calls[0].words) from None
         return work
 
     def _execute_all(self, numbered, limit):
@@ -173,27 +182,37 @@ class Member:
 
     # -- point to point ----------------------------------------------------------------------
 
-    def send(self, view, peer, tag, words, outputs, fingerprint):
-        """Post a send of bytes to a group rank; a Work."""
-        letter, work = self._letter("send", peer, tag, view, words, outputs, fingerprint)
+    def send(self, parcel, peer, tag):
+        """Post a send of a `Parcel` to a group rank; a Work."""
+        letter, work = self._letter("send", parcel, peer, tag)
         header = Header(
-            self._number, self.generation, kind=POINT_TO_POINT, tag=tag, fingerprint=fingerprint
+            self._number,
+            self.generation,
+            kind=POINT_TO_POINT,
+            tag=tag,
+            fingerprint=parcel.fingerprint,
         )
         self.mail.send(header, letter.words.encode(), letter)
+        self._leave_to_background(letter)
         return work
 
-    def receive(self, view, peer, tag, words, outputs, fingerprint, landed):
-        """Post a receive from a group rank, or from anybody (None); a Work.
-
-        landed: called when the bytes are there, before the Work is done.
-        """
-        letter, work = self._letter("recv", peer, tag, view, words, outputs, fingerprint, landed)
+    def receive(self, parcel, peer, tag):
+        """Post a receive from a group rank, or from anybody (None); a Work."""
+        letter, work = self._letter("recv", parcel, peer, tag)
         self.mail.receive(letter)
+        self._leave_to_background(letter)
         return work
 
-    def _letter(self, kind, peer, tag, view, words, outputs, fingerprint, landed=None):
-        self._usable(words)
-        words = f"{words} at {call_site()}"
+    def next_roll(self):
+        """The number of this monitored barrier since the last collective."""
+        since, count = self._rolls
+        count = count + 1 if since == self.sequence else 0
+        self._rolls = (self.sequence, count)
+        return count
+
+    def _letter(self, kind, parcel, peer, tag):
+        self._usable(parcel.words)
+        words = f"{parcel.words} at {call_site()}"
         mail = self.mail
 
         def settle(letter):
@@ -201,8 +220,8 @@ class Member:
             error = letter.error
             if isinstance(error, LinkError):
                 error = failure.explain(self, error, None, words)
-            if error is None and landed is not None:
-                landed()
+            if error is None and parcel.landed is not None:
+                parcel.landed()
             work.finish(error)
 
         def drive(limit):
@@ -216,10 +235,15 @@ class Member:
             finally:
                 self.page.end_mail(place)
 
-        letter = Letter(peer, tag, view, kind, settle, fingerprint)
+        letter = Letter(peer, tag, parcel.view, kind, settle, parcel.fingerprint)
         letter.words = words
-        work = MailWork(outputs, drive)
+        work = MailWork(parcel.outputs, drive, parcel.closing)
         return letter, work
+
+    def _leave_to_background(self, letter):
+        """Nobody may ever wait for this letter: have it driven all the same."""
+        if not letter.done:
+            self.background()
 
     def background(self):
         """Have open sends and receives driven though nobody waits for them."""
@@ -244,11 +268,20 @@ class Member:
         """Free every other rank from waiting: their calls end with this message."""
         failure.release(self, failure.failure_of(self, message))
 
+    def forget(self):
+        """In a forked child: this membership is the parent's. Close the copies of its sockets."""
+        self.broken = failure.failure_of(
+            self,
+            f"this process is a fork of {self.who(self.rank)}, and a group's connections cannot be "
+            "shared",
+        )
+        self.roster.abandon()
+
     def leave(self):
         """Leave the group: finish what is queued, let sends go out, hang up."""
         if self.left or self.pid != os.getpid():
             return
-        self._worker.stop()
+        self._turns.stop()
         self.left = True
         self.mail.close(FLUSH if self.broken is None else 0.0)
         self.page.leave()

@@ -28,6 +28,11 @@ class Options(_Base):
         super().__init__("teachdist", timeout)
         self.hint_after = float(hint_after)
         self.algorithms = checked(algorithms)
+        self._own_limit = timeout
+
+    def limit(self, default):
+        """The timeout as a timedelta; `default` (seconds) if it was never set."""
+        return self._own_limit if self._own_limit is not None else timedelta(seconds=default)
 
 
 _used = []

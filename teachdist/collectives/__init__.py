@@ -6,8 +6,11 @@ Start with `ring.py`; the vocabulary is in `schedule.py`.
 from teachdist.collectives.catalog import catalog, get
 from teachdist.collectives.choose import Choice, choose
 from teachdist.collectives.cost import Cost, cost
+from teachdist.collectives.draw import draw_svg
 from teachdist.collectives.formula import LowerBound, lower_bound
+from teachdist.collectives.frames import describe_rounds, frames
 from teachdist.collectives.own import Refused, algorithm, ensure_proven
+from teachdist.collectives.plot import curves, plot_cost
 from teachdist.collectives.prove import CounterExample, Proof, prove
 from teachdist.collectives.rounds import Algorithm, AlgorithmError
 from teachdist.collectives.schedule import DEFINITIONS, Definition, Recv, Reduce, Send
@@ -50,8 +53,13 @@ __all__ = [
     "catalog",
     "choose",
     "cost",
+    "curves",
+    "describe_rounds",
+    "draw_svg",
     "ensure_proven",
+    "frames",
     "get",
     "lower_bound",
+    "plot_cost",
     "prove",
 ]

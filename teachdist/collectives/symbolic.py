@@ -63,6 +63,7 @@ class Execution:
             self.held.append({chunk: values[bits] for chunk, bits in start.items()})
         self.rounds = 0  # done so far
         self.messages = 0  # all chunks for one peer in one round are one message
+        self.actions: list[tuple] = []  # of the round that was begun last, by rank
 
     def step(self):
         """One round of all ranks; None when every generator has ended."""
@@ -72,7 +73,7 @@ class Execution:
             raise Fault(error.kind, str(error), error.round, error.rank, error.chunk) from error
         if all(mine is None for mine in actions):
             return None
-        actions = [mine or () for mine in actions]
+        self.actions = actions = [mine or () for mine in actions]
         wire = self._send(actions)
         for rank, mine in enumerate(actions):
             self._receive(rank, mine, wire)
@@ -85,7 +86,7 @@ class Execution:
         """Run all remaining rounds and check that everybody ends with what the definition asks."""
         while self.step() is not None:
             pass
-        self._check_end()
+        self.check_end()
 
     def same_order(self) -> bool:
         """Whether ranks that end with the same chunk have combined it in the same order."""
@@ -180,7 +181,8 @@ class Execution:
                 f"contribution of {ranks(lost)}; use Reduce to keep both",
             )
 
-    def _check_end(self):
+    def check_end(self) -> None:
+        """Raise Fault unless every rank holds what the definition asks for."""
         for rank in range(self.size):
             for chunk, wanted in self._wanted(rank).items():
                 value = self.held[rank].get(chunk)

@@ -164,6 +164,11 @@ class Roster:
             self.card(peer, patience)
             self.position(peer)
 
+    def abandon(self):
+        """In a forked child: close the copies of the parent's connections, telling nobody."""
+        for sockets in self._sockets.values():
+            sockets.abandon()
+
     def close(self):
         """Leave: hang up and forget the secret."""
         for sockets in self._sockets.values():

@@ -100,6 +100,12 @@ class Sockets:
             if memory is not None:
                 os.close(memory)
 
+    def abandon(self):
+        """Close this process's copies only, in a forked child; the parent's connections live on."""
+        self.closed = True
+        for end in (*self.connections.values(), self.bell, self._ring):
+            end.close()
+
     def close(self):
         """Hang up on everybody: peers that still wait for this rank are told by the system."""
         if self.closed:

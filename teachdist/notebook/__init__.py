@@ -1,9 +1,10 @@
-"""Ranks that feel like one kernel: ``Cluster`` and the magics ``%ranks`` and ``%%ranks``."""
+"""Ranks that feel like one kernel: ``Cluster``, ``%ranks`` and ``%%ranks``, and ``show``."""
 
 from teachdist.notebook.cluster import Cluster
 from teachdist.notebook.errors import ClusterError, RanksError
+from teachdist.notebook.show import show
 
-__all__ = ["Cluster", "ClusterError", "RanksError", "load_ipython_extension"]
+__all__ = ["Cluster", "ClusterError", "RanksError", "load_ipython_extension", "show"]
 
 
 def load_ipython_extension(shell):

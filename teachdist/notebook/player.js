@@ -4,7 +4,7 @@ The idea: what is on the screen is a function of one number, `at`. at = 2 is the
 rounds; at = 2.4 is the third round with its messages 40% of the way. Playing, stepping, scrubbing
 and jumping all do nothing but set that number.
 
-A module for anywidget: `render({model, el})` asks the model for `scene` (see pictures/scene.py) and
+A module for anywidget: `render({model, el})` asks the model for `scenes` (see pictures/scene.py) and
 tells it the `round` that was reached. A page without a kernel passes any object that has get, set,
 on, off and save_changes. There is no build step, no library and no request to anywhere.
 
@@ -16,9 +16,9 @@ const PAUSE_AT_END = 2.5;
 const FONT = 14;
 const MANY_MOVES = 24; // above it a message is a dot
 const MANY_RANKS = 16; // above it a bar shows how many have contributed, not who
-// Told apart with every common kind of colour blindness, and on dark and light ground.
-const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8d6cc4"];
-const ON_COLOUR = ["#fff", "#000", "#fff", "#000", "#000", "#fff", "#000", "#fff"];
+// Okabe and Ito's: told apart with every common kind of colour blindness. As in collectives/svg.py.
+const COLOURS = ["#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999"];
+const ON_COLOUR = ["#000", "#000", "#000", "#000", "#fff", "#000", "#000", "#000"];
 const LAYOUTS = [["ring", "Ring"], ["line", "Line"], ["grid", "Grid"]];
 const SPEEDS = [["0.5", "½"], ["1", "1"], ["2", "2"], ["4", "4"]];
 
@@ -53,7 +53,7 @@ const STYLE = `
 .bar :focus-visible, summary:focus-visible, li button:focus-visible { outline: 3px solid var(--focus); outline-offset: 1px; }
 .bar input { flex: 1 1 140px; min-width: 80px; height: 34px; margin: 0; accent-color: var(--focus); cursor: pointer; }
 .bar label { display: inline-flex; align-items: center; gap: 4px; color: var(--soft); }
-.bar select { color: var(--ink); }
+.bar select { color: var(--ink); max-width: 16em; }
 details { margin-top: 6px; }
 summary { cursor: pointer; color: var(--soft); }
 ol { margin: 4px 0 0; padding-left: 2.2em; max-height: 16em; overflow: auto; }
@@ -81,22 +81,25 @@ text.title { font-weight: 600; }
 export default {
   render({ model, el }) {
     let player = null;
-    const draw = () => {
+    const draw = (which = 0) => {
       player?.destroy();
-      player = new Player(el, model.get("scene"), {
+      const scenes = model.get("scenes");
+      player = new Player(el, scenes[which], {
         play: Boolean(model.get("autoplay")),
+        others: { titles: scenes.map(({ title }) => title), which, choose: draw },
         reached(round) {
           model.set("round", round);
           model.save_changes();
         },
       });
     };
+    const drawAnew = () => draw();
     const jump = () => player.jump(model.get("round") ?? 0);
     draw();
-    model.on("change:scene", draw);
+    model.on("change:scenes", drawAnew);
     model.on("change:round", jump);
     return () => {
-      model.off("change:scene", draw);
+      model.off("change:scenes", drawAnew);
       model.off("change:round", jump);
       player.destroy();
     };
@@ -104,8 +107,9 @@ export default {
 };
 
 class Player {
-  constructor(el, scene, { play = false, reached = () => {} } = {}) {
+  constructor(el, scene, { play, others, reached }) {
     this.scene = scene;
+    this.others = others;
     this.reached = reached;
     this.states = replay(scene);
     this.layout = scene.layout;
@@ -139,6 +143,7 @@ class Player {
         <div class="bar">
           ${button("first", "Back to the start")}${button("back", "One round back")}${button("play", "Play")}${button("forth", "One round on")}
           <input type="range" min="0" max="${scene.rounds.length}" step="0.05" value="0" aria-label="Position among the rounds">
+          ${this.others.titles.length > 1 ? `<label>Call ${select("call", this.others.titles.map((title, i) => [i, `${i}: ${escape(title)}`]), this.others.which)}</label>` : ""}
           <label>Speed ${select("speed", SPEEDS, "1")}</label>
           <label>Layout ${select("layout", LAYOUTS, this.layout)}</label>
           <label>Follow ${select("follow", [["", "all ranks"], ...scene.start.map((_, rank) => [rank, `rank ${rank}`])], "")}</label>
@@ -164,6 +169,7 @@ class Player {
     const slider = this.find("input");
     slider.addEventListener("input", () => this.go(Number(slider.value)));
     slider.addEventListener("change", () => this.go(Math.round(slider.value)));
+    this.find("[name=call]")?.addEventListener("change", (e) => this.others.choose(Number(e.target.value)));
     this.find("[name=speed]").addEventListener("change", (e) => (this.speed = Number(e.target.value)));
     this.find("[name=layout]").addEventListener("change", (e) => { this.layout = e.target.value; this.show(); });
     this.find("[name=follow]").addEventListener("change", (e) => this.followRank(e.target.value));
@@ -555,7 +561,7 @@ function packet(scene, move, places, before, part, count, faint) {
 function inWords(scene, round, follow, withNumber = true) {
   const { moves, note } = scene.rounds[round];
   const seen = follow === null ? moves : moves.filter(({ from, to }) => from === follow || to === follow);
-  const said = seen.slice(0, 12).map((move) => `${move.from} → ${move.to}: ${chunksOf(scene, move)}${move.adds ? ", added" : ""}${move.lost ? " (nobody takes it)" : ""}`);
+  const said = seen.slice(0, 12).map((move) => `${move.from} → ${move.to}: ${chunksOf(scene, move)}${move.adds ? ", added" : ""}${move.bytes === undefined ? "" : ` (${size(move.bytes)})`}${move.lost ? " (nobody takes it)" : ""}`);
   if (seen.length > 12) said.push(`and ${seen.length - 12} more messages`);
   const text = said.join("; ") || (follow === null ? "nobody sends" : `rank ${follow} rests`);
   return `${withNumber ? `Round ${round}. ` : ""}${text}${note ? ` (${note})` : ""}`;
@@ -565,6 +571,11 @@ function chunksOf(scene, { chunks }) {
   const names = chunks.map((chunk) => chunkNames(scene)[chunk]);
   const some = names.length > 6 ? [...names.slice(0, 5), `${names.length - 5} more`] : names;
   return `${names.length === 1 ? "chunk" : "chunks"} ${some.join(", ")}`;
+}
+
+function size(bytes) {
+  const unit = ["B", "KiB", "MiB", "GiB"].find((_, i) => bytes < 1024 ** (i + 1)) ?? "TiB";
+  return `${Number((bytes / 1024 ** ["B", "KiB", "MiB", "GiB", "TiB"].indexOf(unit)).toPrecision(4))} ${unit}`;
 }
 
 function chunkNames(scene) {

@@ -15,9 +15,7 @@ Plain Python, so the browser's Python can make scenes too.
 
 from __future__ import annotations
 
-import contextlib
-
-from teachdist.collectives import AlgorithmError, Recv, Reduce, Send
+from teachdist.collectives import Recv, Reduce, Send
 from teachdist.collectives.prove import resolve
 from teachdist.collectives.schedule import definition_of, members
 from teachdist.collectives.symbolic import Execution, Fault
@@ -103,35 +101,22 @@ def move(source, to, chunks, how) -> dict:
 def _execute(run: Execution):
     """All rounds as moves; and the fault, if there is one, its own round being the last."""
     rounds = []
+    done = run.actions
     try:
         while (actions := run.step()) is not None:
             rounds.append({"moves": moves_of(actions)})
-        run.finish()
+            done = actions
+        run.check_end()
     except Fault as fault:
-        if fault.round is not None and fault.round == len(rounds):
-            rounds.append({"moves": moves_of(_attempted(run, fault.round))})
-        place = fault.round if fault.round is not None else len(rounds) - 1
+        if run.actions is not done:  # the round was begun, and went wrong
+            rounds.append({"moves": moves_of(run.actions)})
         return rounds, {
-            "round": place,
+            "round": len(rounds) - 1 if fault.round is None else fault.round,
             "rank": fault.rank,
             "chunk": fault.chunk,
             "sentence": fault.sentence,
         }
     return rounds, None
-
-
-def _attempted(run, number):
-    """What every rank wanted to do in the round that failed; nothing for one that broke before."""
-    wanted = []
-    for rank in range(run.size):
-        steps = run.algorithm.steps(rank, run.size, run.root, run.hosts, guard=True)
-        with contextlib.suppress(AlgorithmError):
-            for _ in range(number):
-                next(steps, None)
-            wanted.append(next(steps, ()))
-        if len(wanted) == rank:
-            wanted.append(())
-    return wanted
 
 
 def _holdings(holding, size, root, chunks):

@@ -140,7 +140,7 @@ def test_too_much_to_simulate_falls_back_to_the_formula():
         for _ in range(1000):
             yield Send((rank + 1) % size, 0), Recv((rank - 1) % size, 0)
 
-    with pytest.raises(ValueError, match="4096 ranks are more than .* give it a formula="):
+    with pytest.raises(ValueError, match=r"4096 ranks are more than .* give it a formula="):
         cost(talkative, "all_reduce", N, 4096)
 
 

@@ -1,0 +1,276 @@
+"""After a failure the same groups, models and meshes go on, under the next generation."""
+
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+from scenes import play
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+from teachdist.backend import Released, members, recover, release
+
+
+def total(group=None):
+    x = torch.ones(3)
+    dist.all_reduce(x, group=group)
+    return x[0].item()
+
+
+def generations():
+    return sorted(member.generation for member in members())
+
+
+def fail_on(culprit, rank, call):
+    """One rank fails before `call`, the others in it; what this rank saw."""
+    try:
+        if rank == culprit:
+            raise ValueError("bad batch")
+        call()
+    except ValueError as error:
+        release(error)
+        return error
+    except Released as error:
+        return error
+    raise AssertionError("nobody was released")
+
+
+def values(outcomes):
+    assert [outcome.said for outcome in outcomes] == [""] * len(outcomes)
+    return [outcome.value for outcome in outcomes]
+
+
+def test_the_same_group_goes_on():
+    def scene(rank):
+        before = total()
+        error = fail_on(1, rank, total)
+        return before, str(error).partition(" (")[0], recover(), total(), generations()
+
+    quiet, culprit, other = values(play(scene, n=3))
+    assert quiet == (3, "rank 1 failed: ValueError: bad batch", True, 3, [1])
+    assert other == quiet
+    assert culprit == (3, "bad batch", True, 3, [1])
+
+
+def test_again_and_again():
+    def scene(rank):
+        seen = []
+        for culprit in (0, 1, 2, 1):
+            fail_on(culprit, rank, total)
+            recover()
+            seen.append(total())
+        return seen, generations()
+
+    assert values(play(scene, n=3)) == [([3] * 4, [4])] * 3
+
+
+def test_numbers_of_calls_agree_afterwards():
+    """Ranks were in different calls when it happened; sequence numbers must not differ."""
+
+    def scene(rank):
+        if rank == 1:
+            release("rank 1 has had enough")
+        else:
+            for _ in range(3):
+                with pytest.raises(Released, match="had enough"):
+                    total()
+        recover()
+        return total(), len({member.sequence for member in members()})
+
+    assert values(play(scene)) == [(2, 1)] * 2
+
+
+def test_without_a_failure_nothing_changes():
+    def scene(rank):
+        pending = dist.all_reduce(torch.ones(1), async_op=True)
+        answers = [recover(), recover()]
+        pending.wait()
+        return answers, generations(), total()
+
+    assert values(play(scene, n=3)) == [([False, False], [0], 3)] * 3
+
+
+def test_one_rank_that_knows_of_no_failure_meets_anew_too():
+    def scene(rank):
+        total()
+        if rank == 0:
+            release("rank 0 failed: alone")
+        return recover(), total(), generations()
+
+    assert values(play(scene, n=3)) == [(True, 3, [1])] * 3
+
+
+def test_asynchronous_works_end_with_the_reason():
+    def scene(rank):
+        total()
+        if rank == 1:
+            release("rank 1 failed: no more")
+            works = []
+        else:
+            works = [dist.all_reduce(torch.ones(4), async_op=True) for _ in range(3)]
+        recover()
+        said = []
+        for work in works:
+            with pytest.raises(RuntimeError, match="rank 1 failed: no more") as caught:
+                work.wait()
+            said.append(type(caught.value).__name__)
+        return said, total()
+
+    first, second = values(play(scene))
+    assert first == (["Released"] * 3, 2)
+    assert second == ([], 2)
+
+
+def test_mail_of_the_old_generation_is_gone():
+    def scene(rank):
+        box = torch.zeros(2)
+        if rank == 0:
+            dist.isend(torch.full((2,), 7.0), 1).wait()
+            release("rank 0 failed: after sending")
+        else:
+            pending = dist.irecv(torch.zeros(1), 0, tag=5)
+        recover()
+        if rank == 0:
+            dist.send(torch.full((2,), 9.0), 1)
+        else:
+            with pytest.raises(RuntimeError):
+                pending.wait()
+            dist.recv(box, 0)
+        return box[0].item()
+
+    assert values(play(scene)) == [0, 9]
+
+
+def test_every_group_that_failed_and_no_other():
+    def scene(rank):
+        pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+        mine = pairs[rank // 2]
+        total(mine)
+        if rank == 0:
+            members_of_pair = [m for m in members() if m.size == 2]
+            members_of_pair[0].release("rank 0 failed: in the pair")
+        elif rank == 1:
+            with pytest.raises(Released, match="in the pair"):
+                total(mine)
+        met = recover()
+        return met, generations(), total(mine), total()
+
+    assert values(play(scene, n=4)) == [(True, [0, 1], 2, 4)] * 2 + [(False, [0, 0], 2, 4)] * 2
+
+
+def test_a_mismatch_is_recovered_from():
+    def scene(rank):
+        x = torch.ones(3)
+        with pytest.raises(dist.DistBackendError, match="rank 1 is in broadcast"):
+            dist.broadcast(x, 0) if rank == 1 else dist.all_reduce(x)
+        return recover(), total()
+
+    assert values(play(scene, n=3)) == [(True, 3)] * 3
+
+
+def test_on_several_hosts():
+    def scene(rank):
+        total()
+        fail_on(3, rank, total)
+        return recover(), total()
+
+    assert values(play(scene, n=4, hosts="aabb")) == [(True, 4)] * 4
+
+
+def test_models_and_meshes_stay_valid():
+    def scene(rank):
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+        torch.manual_seed(0)
+        model = DistributedDataParallel(torch.nn.Linear(3, 1), process_group=mesh.get_group())
+        gradients = []
+        for step in range(4):
+            model.zero_grad()
+            loss = model(torch.full((2, 3), float(rank + 1))).sum()
+            try:
+                if step == 1 and rank == 1:
+                    raise ValueError("bad batch")
+                loss.backward()
+            except (ValueError, RuntimeError) as error:
+                release(error)
+                recover()
+                continue
+            gradients.append(model.module.weight.grad[0, 0].item())
+        return gradients, total(mesh.get_group())
+
+    # The mean of the ranks' gradients: 2 samples of 1 here, of 2 there.
+    assert values(play(scene)) == [([3.0] * 3, 2)] * 2
+
+
+def test_a_rank_that_does_not_come_is_named():
+    def scene(rank):
+        if rank == 1:
+            return "elsewhere"
+        with pytest.raises(dist.DistBackendError, match=r"all ranks must call recover.*rank 1") as e:
+            recover(timeout=0.3)
+        return str(e.value)
+
+    first, _ = play(scene, leave=False)
+    assert 'group "0"' in first.value
+
+
+def test_a_named_meeting():
+    """Whoever calls all ranks can name the occasion: a rank that missed one cannot lag behind."""
+
+    def scene(rank):
+        if rank == 0:
+            release("rank 0 failed: early")
+            with pytest.raises(dist.DistBackendError):
+                recover("first", timeout=0.2)
+        else:
+            dist.get_backend()
+        return recover("second"), total()
+
+    assert values(play(scene, n=2)) == [(True, 2)] * 2
+
+
+def test_a_missed_meeting_heals():
+    def scene(rank):
+        store = members()[0].shared
+        if rank == 0:
+            release("rank 0 failed: early")
+            with pytest.raises(dist.DistBackendError):
+                recover(timeout=0.2)
+            store.set("gave up", "")
+            recover()
+        else:
+            store.wait(["gave up"])
+            recover()
+            if members()[0].meetings == 1:  # it was at the first meeting, alone
+                recover()
+        return total()
+
+    assert [o.value for o in play(scene)] == [2, 2]
+
+
+def test_other_threads_are_released_too():
+    def scene(rank):
+        group = dist.new_group()
+        total(group)
+        seen = []
+
+        def waits():
+            try:
+                total(group)
+            except Released as error:
+                seen.append(str(error))
+
+        if rank == 0:
+            thread = threading.Thread(target=waits)
+            thread.start()
+            fail_on(1, rank, total)
+            recover()
+            thread.join()
+        else:
+            fail_on(1, rank, total)
+            recover()
+        return [text.partition(" (")[0] for text in seen], total(group)
+
+    first, second = values(play(scene))
+    assert first == (["rank 1 failed: ValueError: bad batch"], 2)
+    assert second == ([], 2)
