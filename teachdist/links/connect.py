@@ -204,7 +204,7 @@ class Links:
         }
         local = {p for p in here if cards[p].pid == os.getpid()}
         sharing = self._share(sorted(here - local), cards, patience) if here - local else ()
-        for peer in cards:
+        for peer in cards.keys() - {self.roster.rank}:
             self.kinds[peer] = (
                 self._threads if peer in local else self._shm if peer in sharing else self._tcp
             )
@@ -240,30 +240,33 @@ class Links:
         """How many connections there are now."""
         return len(self.roster.sockets(COLLECTIVE).connections)
 
-    def begin(self, exchange):
-        """A call begins."""
+    def begin(self, patience):
+        """Before a call: meet, if this is the first."""
         if not self.kinds:
-            self.meet(exchange.patience)
+            self.meet(patience)
+            if len(set(self.kinds.values())) == 1:  # as is usual: no need to split anything
+                link = next(iter(self.kinds.values()))
+                self.post, self.take, self.release = link.post, link.take, link.release
 
-    def post(self, exchange, turn, chunks):
+    def post(self, exchange, turn, rnd, chunks):
         """Begin to send this turn's chunks, {chunk: flat tensor}; they must stay as they are."""
-        for link, part in self._split(turn.rnd):
+        for link, part in self._split(rnd):
             link.post(exchange, turn, part, chunks)
 
-    def take(self, exchange, turn, wants):
+    def take(self, exchange, turn, rnd, wants):
         """Wait for the turn's messages, and until what was posted for it is out.
 
         wants[peer, chunk] is (number of elements or None, dtype, tensor to fill or None). The
         answer, {(peer, chunk): tensor}, is good until `release` of the same turn.
         """
         arrived = {}
-        for link, part in self._split(turn.rnd):
+        for link, part in self._split(rnd):
             arrived |= link.take(exchange, turn, part, wants)
         return arrived
 
-    def release(self, exchange, turn):
+    def release(self, exchange, turn, rnd):
         """What `take` gave has been read."""
-        for link, part in self._split(turn.rnd):
+        for link, part in self._split(rnd):
             link.release(exchange, turn, part)
 
     def _split(self, rnd):
