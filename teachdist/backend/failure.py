@@ -273,9 +273,9 @@ class _Meeting:
 
     def _watch(self, missing, waited):
         member = self.member
-        for rank in missing:
-            if member.roster.gone(rank):
-                raise PeerLost(f"the process of {member.who(rank)} has ended", rank)
+        for place in roll(member.view, missing, doors=False):
+            if place.state in (DEAD, GONE):
+                raise PeerLost("a rank is gone", place.rank)
         if waited > self._hint_at:
             self._hint_at *= 10
             where = judge.whereabouts(roll(member.view, missing))
