@@ -273,9 +273,9 @@ class _Meeting:
 
     def _watch(self, missing, waited):
         member = self.member
-        for rank in missing:
-            if member.roster.gone(rank):
-                raise PeerLost(f"the process of {member.who(rank)} has ended", rank)
+        for place in roll(member.view, missing, doors=False):
+            if place.state in (DEAD, GONE):
+                raise PeerLost("a rank is gone", place.rank)
         if waited > self._hint_at:
             self._hint_at *= 10
             where = judge.whereabouts(roll(member.view, missing))
@@ -298,18 +298,15 @@ def meet_anew(member, generation, sequence, reason=None):
 
 
 def _reset_models():
-    """DistributedDataParallel must forget the backward pass that was cut short."""
-    if "torch.nn.parallel.distributed" not in sys.modules:
-        return
-    from torch.nn.parallel import DistributedDataParallel
+    """DistributedDataParallel must forget the backward pass that was cut short.
 
-    kinds, more = {DistributedDataParallel}, [DistributedDataParallel]
-    while more:
-        more = [kind for old in more for kind in old.__subclasses__()]
-        kinds.update(more)
-    for model in [thing for thing in gc.get_objects() if type(thing) in kinds]:
-        if hasattr(model, "reducer"):
-            model.reducer._reset_state()
+    Such a model is found by what it holds: a process group, and a reducer beside it.
+    """
+    groups = list(dist.distributed_c10d._world.pg_map)
+    for holder in gc.get_referrers(*groups):
+        holder = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+        if isinstance(reducer := holder.get("reducer"), dist.Reducer):
+            reducer._reset_state()
 
 
 # -- scripts -----------------------------------------------------------------------------------

@@ -132,7 +132,8 @@ class Member:
             try:
                 work.wait()
             except KeyboardInterrupt as error:
-                raise self._fail(error, numbered[0][0], calls[0].words) from None
+                # The links stay: the group's own thread may be waiting on them.
+                raise failure.fail(self, error, numbered[0][0], calls[0].words) from None
         return work
 
     def _execute_all(self, numbered, limit):
