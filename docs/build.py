@@ -52,6 +52,9 @@ def main() -> int:
             write(name, text)
     if fault := playground.vendor(PAGES / "assets"):
         sys.stderr.write(f"docs: the playground is left out: {fault}\n")
+        page = (PAGES / "playground.md").read_text("utf-8")
+        note = 'id="td-playground" data-missing="this copy of the site was built without pyodide"'
+        write("playground.md", page.replace('id="td-playground"', note))
     config = BUILD / "mkdocs.yml"
     config.write_text(yaml.safe_dump(configuration(), sort_keys=False), "utf-8")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "-f", str(config)]
