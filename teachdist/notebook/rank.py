@@ -90,6 +90,12 @@ def pull(name):
     return eval(name, _shell().user_ns)
 
 
+def ended():
+    """Whether a group of this rank has ended with an error and must meet anew."""
+    backend = sys.modules.get("teachdist.backend")
+    return any(member.broken for member in backend.members()) if backend else False
+
+
 def recover():
     """After a failure, on all ranks: the groups are usable again."""
     _backend_says("recover")
