@@ -22,7 +22,7 @@ from teachdist.backend.options import algorithm_for
 from teachdist.backend.plan import plan
 from teachdist.backend.turns import Turns
 from teachdist.backend.work import MailWork, Work
-from teachdist.diagnose import Door, View, Watch, call_site, stacks
+from teachdist.diagnose import Door, View, Watch, call_site, poison, stacks
 from teachdist.diagnose.survey import leave_card
 from teachdist.links import Exchange, Header, LinkError, Links, Mail, Patience, Roster
 from teachdist.links.board import IDLE, IN_CALL, Page
@@ -104,6 +104,8 @@ class Member:
         """
         self._usable(calls[0].words)
         work = Work(calls[0].outputs if outputs is None else outputs, closing)
+        if asynchronous and poison.on():
+            work.veil = self._veil(calls)
         site = call_site()
         limit = seconds(timeout, self.timeout)
         with self._numbering:
@@ -134,6 +136,18 @@ class Member:
                 # The links stay: the group's own thread may be waiting on them.
                 raise failure.fail(self, error, numbered[0][0], calls[0].words) from None
         return work
+
+    def _veil(self, calls):
+        """Poison what the calls will write; they themselves work on what is under it."""
+        pending = []
+        for call in calls:
+            reads_only = {"broadcast": self.rank == call.root, "reduce": self.rank != call.root}
+            if not reads_only.get(call.op, False):
+                pending += call.outputs
+        veil = poison.Veil(pending)
+        for call in calls:
+            call.write_back = [(veil.real(tensor), values) for tensor, values in call.write_back]
+        return veil
 
     def _execute_all(self, numbered, limit):
         for sequence, call in numbered:
@@ -241,6 +255,7 @@ class Member:
         letter = Letter(peer, tag, parcel.view, kind, settle, parcel.fingerprint)
         letter.words = words
         work = MailWork(parcel.outputs, drive, parcel.closing)
+        work.veil = parcel.veil
         return letter, work
 
     def _leave_to_background(self, letter):
