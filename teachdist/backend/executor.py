@@ -37,43 +37,47 @@ def execute(call, plan, links, exchange, observer=None):
 
     observer: called as observer(round, rnd, state) after each turn, for traces.
     """
-    links.begin(exchange)
-    pieces = _Pieces(call, plan, exchange.piece)
-    upcoming = turns(pieces.rounds, pieces.count)
-    turn, posted = next(upcoming, None), False
+    if not links.kinds and plan.rounds:
+        links.begin(exchange.patience)
+    sources, targets = call.bind(plan.chunks)
+    elements = exchange.piece // call.dtype.itemsize
+    sizes = [t.numel() for t in (*sources.values(), *targets.values())]
+    segments = -(-max(*sizes, call.foreign or 0) // elements) if plan.rounds else 1
+    if segments <= 1:
+        piece = _Piece(call, sources, targets, call.foreign)
+        for turn in plan.turns:
+            links.post(exchange, turn, turn.rnd, piece.leaving(turn.rnd))
+            piece.turn(links, exchange, turn, observer)
+        piece.finish()
+    else:
+        pieces = _Pieces(call, plan.rounds, sources, targets, elements)
+        _interleaved(pieces, turns(pieces.rounds, segments), links, exchange, observer)
+    call.complete()
+
+
+def _interleaved(pieces, upcoming, links, exchange, observer):
+    """Each turn goes out before the one before it is taken, unless it needs what comes now."""
+    turn, posted = next(upcoming), False
     while turn is not None:
         if not posted:
-            links.post(exchange, turn, pieces[turn].leaving(turn.rnd))
+            links.post(exchange, turn, turn.rnd, pieces[turn].leaving(turn.rnd))
         following = next(upcoming, None)
-        # The next turn goes out before this one is taken, unless it needs what comes now.
         posted = following is not None and following.segment != turn.segment
         if posted:
-            links.post(exchange, following, pieces[following].leaving(following.rnd))
-        piece = pieces[turn]
-        piece.apply(turn.rnd, links.take(exchange, turn, piece.wants(turn.rnd)))
-        links.release(exchange, turn)
-        if observer is not None:
-            observer(turn.round, turn.rnd, piece.state)
+            links.post(exchange, following, following.rnd, pieces[following].leaving(following.rnd))
+        pieces[turn].turn(links, exchange, turn, observer)
         if turn.last:
             pieces.finish(turn.segment)
         turn = following
-    call.complete()
 
 
 class _Pieces:
     """The segments of a call: the pieces of all its chunks, made when first needed."""
 
-    def __init__(self, call, plan, most):
-        self.call = call
-        self.sources, self.targets = call.bind(plan.chunks)
-        self.elements = most // call.dtype.itemsize
-        sizes = [t.numel() for t in (*self.sources.values(), *self.targets.values())]
-        self.count = max(1, -(-max(*sizes, call.foreign or 0) // self.elements))
+    def __init__(self, call, rounds, sources, targets, elements):
+        self.call, self.sources, self.targets, self.elements = call, sources, targets, elements
+        self._rounds = rounds
         self._open = {}
-        self._rounds = plan.rounds
-        if not plan.rounds:  # one rank alone
-            self.count = 1
-            self.finish(0)
 
     def rounds(self, segment):
         """The rounds of a segment.
@@ -96,8 +100,6 @@ class _Pieces:
         return piece
 
     def _cut(self, segment):
-        if self.count == 1:
-            return _Piece(self.call, self.sources, self.targets, self.call.foreign)
         begin, end = segment * self.elements, (segment + 1) * self.elements
         foreign = self.call.foreign
         if foreign is not None:
@@ -111,8 +113,7 @@ class _Pieces:
 
     def finish(self, segment):
         """A segment has had its last round."""
-        piece = self._open.pop(segment, None) or self._cut(segment)
-        piece.finish()
+        self._open.pop(segment).finish()
 
 
 class _Piece:
@@ -124,6 +125,15 @@ class _Piece:
         self.foreign = foreign
         self.state = dict(sources)
         self.places = {}
+
+    def turn(self, links, exchange, turn, observer):
+        """Take what comes in a round, and work it in."""
+        rnd = turn.rnd
+        if rnd.takes or rnd.sends:
+            self.apply(rnd, links.take(exchange, turn, rnd, self.wants(rnd)))
+            links.release(exchange, turn, rnd)
+        if observer is not None:
+            observer(turn.round, rnd, self.state)
 
     def leaving(self, rnd):
         """What leaves in a round, {chunk: tensor}."""
@@ -191,10 +201,9 @@ def combine(pair, out, operands):
 
     `out` may be one of them: the sum grows elsewhere until the last operand has been read.
     """
-    if len(operands) == 2:
-        if out.numel() <= SERIAL or torch.get_num_threads() == 1:
-            pair(out, *operands)
-            return
+    if len(operands) == 2 and (out.numel() <= SERIAL or torch.get_num_threads() == 1):
+        pair(out, *operands)
+        return
     total = scratch(min(SERIAL, out.numel()), out.dtype)
     for begin in range(0, out.numel(), SERIAL):
         block = slice(begin, begin + SERIAL)

@@ -16,9 +16,9 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from teachdist.backend import failure
+from teachdist.backend.choosing import Chooser
 from teachdist.backend.executor import execute
 from teachdist.backend.identity import identify, title
-from teachdist.backend.options import algorithm_for
 from teachdist.backend.plan import plan
 from teachdist.backend.turns import Turns
 from teachdist.backend.work import MailWork, Work
@@ -58,6 +58,7 @@ class Member:
         self._numbering = threading.Lock()  # numbers are given in the order of turns
         self._number = number_of(identity.key)
         self._fingerprints = {}
+        self._chooser = Chooser(self.shared, rank, size, options)
         self._rolls = (-1, 0)
         stacks.prepare()
         self.meet()
@@ -163,7 +164,7 @@ class Member:
                 self._hosts = self.roster.hosts(patience)
                 self.roster.watch_all(patience)
                 self._introduce()
-            name = algorithm_for(call.op, call.nbytes, self.size, self._hosts, self.options)
+            name = self._chooser.algorithm(call, self._hosts)
             todo = plan(call.op, name, self.rank, self.size, call.root, self._hosts)
             header = Header(
                 self._number,

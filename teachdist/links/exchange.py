@@ -16,13 +16,13 @@ from functools import lru_cache
 
 from teachdist.links.header import Header
 
-
 # Bytes that a rank publishes in one turn. Small enough to stay in a processor's cache while
 # others read it, large enough to outweigh a turn's overhead.
 SEGMENT = 1 << 19
 ALIGN = 64
 # Room in front for the chunks' lengths, 8 bytes each.
 TABLE = 4096
+TURNS = 1 << 24  # more than any call has
 
 
 @dataclass(slots=True)
@@ -39,10 +39,12 @@ class Exchange:
     width: int
     piece: int = 0  # the most bytes of one chunk in one turn
     table: int = 0  # bytes for the lengths of `width` chunks
+    first: int = 0  # the number of the call's first turn among all turns of the group
     told: set = field(default_factory=set)  # peers that have had the words
 
     def __post_init__(self):
         self.table, self.piece = layout(self.width)
+        self.first = self.header.sequence * TURNS + 1
 
 
 @dataclass(slots=True)
@@ -82,3 +84,8 @@ def turns(rounds_of, segments):
             for i, rounds in enumerate(pair):
                 turn = first * count + 2 * number + i
                 yield Turn(turn, first + i, number, rounds[number], number == count - 1)
+
+
+def only_turns(rounds):
+    """The turns of a call that is not cut: those of segment 0 alone."""
+    return tuple(turns(lambda segment: rounds, 1))

@@ -24,9 +24,6 @@ class ThreadLinks:
         with _rooms_lock:
             _rooms[roster.secret] = self
 
-    def begin(self, exchange):
-        """Nothing to do: each message says which call it belongs to."""
-
     def post(self, exchange, turn, rnd, chunks):
         """Put a copy of each message into the peer's inbox."""
         for peer, numbers in rnd.sends.items():

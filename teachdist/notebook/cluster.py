@@ -79,7 +79,11 @@ class Cluster:
         self.launcher = None
         self._set_up(attached, settings)
         if fresh:
-            self.restart()
+            try:
+                self.restart()
+            except BaseException:
+                self.stop()
+                raise
         return self
 
     def _set_up(self, started, settings):
@@ -222,6 +226,13 @@ class Cluster:
             A list of ``Task``, for ``wait``.
         """
         return self._send(what, self._ready(on))
+
+    def ask_aside(self, r, function, *args):
+        """Ask an idle rank something that nobody must wait for: a Task, or None if it is busy."""
+        there = processes.engines_of(self.client)
+        if r in self.busy or there.get(r) != self._members[r]:
+            return None
+        return tasks.send(self.client, r, self._members[r], (function, args))
 
     def _send(self, what, on):
         asked = [tasks.send(self.client, r, self._members[r], what(r)) for r in on]

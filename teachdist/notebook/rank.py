@@ -116,8 +116,10 @@ def trace_end():
 
 
 def complete(line):
-    """Completions at the end of ``line``."""
-    return _shell().complete(line, line)[1]
+    """Completions at the end of ``line``, from the values that are there."""
+    completer = _shell().Completer
+    completer.use_jedi = False  # it analyses text instead, and takes seconds to start
+    return completer.complete(line_buffer=line, cursor_pos=len(line))[1]
 
 
 def call(function, args, kwargs):

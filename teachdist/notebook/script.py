@@ -2,7 +2,7 @@
 
 What a notebook does cell by cell, a job does in one file. The program has what ``%ranks`` did
 (join the process group), the cells that ran on the ranks, and what the notebook's display did
-(print the last expression of a cell). Cells that ran on some ranks only become an ``if``.
+(show the last expression of a cell). Cells that ran on some ranks only become an ``if``.
 """
 
 import ast
@@ -15,6 +15,13 @@ import torch.distributed as dist
 
 dist.init_process_group("{backend}")
 rank, world_size = dist.get_rank(), dist.get_world_size()
+
+
+def show(value):
+    if value is not None:
+        print(f"[rank {{rank}}]", value)
+
+
 '''
 _TAIL = "\ndist.destroy_process_group()\n"
 
@@ -47,16 +54,14 @@ def _without_magics(text):
 
 
 def _printing(text):
-    """The last expression is printed, as the notebook showed it."""
+    """The last expression is shown, as the notebook did."""
     try:
         last = ast.parse(text).body[-1:]
     except SyntaxError:
         return text
     if not last or not isinstance(last[0], ast.Expr) or text.rstrip().endswith(";"):
         return text
-    if isinstance(last[0].value, ast.Call) and ast.unparse(last[0].value.func) == "print":
-        return text
     lines = text.splitlines()
     start, end = last[0].lineno - 1, last[0].end_lineno
     shown = "\n".join(lines[start:end])
-    return "\n".join([*lines[:start], f'print(f"[rank {{rank}}]", {shown})', *lines[end:]])
+    return "\n".join([*lines[:start], f"show({shown})", *lines[end:]])
