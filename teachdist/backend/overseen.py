@@ -1,14 +1,12 @@
 """Calls that a native backend executes, watched over as if this package executed them."""
 
 import contextlib
-import logging
 
 from teachdist.backend.failure import fail
 from teachdist.diagnose import Watch
+from teachdist.diagnose.log import log
 from teachdist.diagnose.oversee import Overseen, overseer
 from teachdist.links.board import IDLE, IN_CALL
-
-log = logging.getLogger("teachdist")
 
 
 @contextlib.contextmanager

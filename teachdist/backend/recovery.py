@@ -14,7 +14,6 @@ The votes are for one group; a failure in a group of two does not disturb the jo
 
 import gc
 import json
-import logging
 import time
 from dataclasses import asdict, replace
 
@@ -22,11 +21,10 @@ import torch.distributed as dist
 
 from teachdist.backend.failure import failure_of
 from teachdist.diagnose import judge, roll
+from teachdist.diagnose.log import log
 from teachdist.diagnose.places import DEAD, GONE
 from teachdist.links import LinkError, Patience, PeerLost
 from teachdist.links.board import Abort
-
-log = logging.getLogger("teachdist")
 
 
 def recover_all(members, meeting=None, timeout=30.0):
