@@ -9,6 +9,7 @@ which is also what tells the others. The group itself survives: `recover` meets 
 next generation's cards, and every process group, model and mesh that uses it stays valid.
 """
 
+import logging
 import os
 import threading
 from datetime import timedelta
@@ -22,7 +23,8 @@ from teachdist.backend.identity import identify, title
 from teachdist.backend.plan import plan
 from teachdist.backend.turns import Turns
 from teachdist.backend.work import MailWork, Work
-from teachdist.diagnose import Door, View, Watch, call_site, stacks
+from teachdist.diagnose import Door, View, Watch, call_site, poison, stacks
+from teachdist.diagnose.log import log
 from teachdist.diagnose.survey import leave_card
 from teachdist.links import Exchange, Header, LinkError, Links, Mail, Patience, Roster
 from teachdist.links.board import IDLE, IN_CALL, Page
@@ -74,6 +76,8 @@ class Member:
         self.links = Links(self.roster, self.page)
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
         self._hosts = None
+        meets = (self.who(self.rank), self.title, self.size, self.generation)
+        log.info('%s meets in group "%s" of %d ranks, generation %d', *meets)
 
     def _introduce(self):
         """Once torch has registered the group: show the description that it was given."""
@@ -105,6 +109,8 @@ class Member:
         """
         self._usable(calls[0].words)
         work = Work(calls[0].outputs if outputs is None else outputs, closing)
+        if asynchronous and poison.on():
+            work.veil = self._veil(calls)
         site = call_site()
         limit = seconds(timeout, self.timeout)
         with self._numbering:
@@ -135,6 +141,18 @@ class Member:
                 # The links stay: the group's own thread may be waiting on them.
                 raise failure.fail(self, error, numbered[0][0], calls[0].words) from None
         return work
+
+    def _veil(self, calls):
+        """Poison what the calls will write; they themselves work on what is under it."""
+        pending = []
+        for call in calls:
+            reads_only = {"broadcast": self.rank == call.root, "reduce": self.rank != call.root}
+            if not reads_only.get(call.op, False):
+                pending += call.outputs
+        veil = poison.Veil(pending)
+        for call in calls:
+            call.write_back = [(veil.real(tensor), values) for tensor, values in call.write_back]
+        return veil
 
     def _execute_all(self, numbered, limit):
         for sequence, call in numbered:
@@ -172,10 +190,17 @@ class Member:
             execute(call, todo, self.links, exchange, observer)
             if observer is not None:
                 observer.done()
+            if log.isEnabledFor(logging.DEBUG):
+                self._log_call(sequence, call, name, patience.waited)
         except (LinkError, KeyboardInterrupt) as error:
             raise self._fail(error, sequence, call.words) from error
         finally:
             self.page.write(IDLE, self.generation, sequence, call.words, same)
+
+    def _log_call(self, sequence, call, algorithm, took):
+        me, took = self.who(self.rank), took * 1e6
+        words = (me, self.title, sequence, call.words, algorithm, took)
+        log.debug('%s: group "%s", call %d: %s by %s, %.0f us', *words)
 
     def _fingerprint(self, call, algorithm):
         how = call.reducer.name if call.reducer is not None else ""
@@ -242,6 +267,7 @@ class Member:
         letter = Letter(peer, tag, parcel.view, kind, settle, parcel.fingerprint)
         letter.words = words
         work = MailWork(parcel.outputs, drive, parcel.closing)
+        work.veil = parcel.veil
         return letter, work
 
     def _leave_to_background(self, letter):
@@ -287,6 +313,7 @@ class Member:
             return
         self._turns.stop()
         self.left = True
+        log.info('%s leaves group "%s"', self.who(self.rank), self.title)
         self.mail.close(FLUSH if self.broken is None else 0.0)
         self.page.leave()
         self.links.close()
