@@ -38,7 +38,7 @@ class Turns:
         self._queue.put(job)
 
     def mine(self):
-        """Whether nobody is before this thread; if so the turn is taken: call `here`."""
+        """Whether nobody is before this thread; if so the turn is taken until `over`."""
         with self._changed:
             if self._open:
                 return False
@@ -46,13 +46,10 @@ class Turns:
         self._running.acquire()
         return True
 
-    def here(self, job):
-        """Run job() now, on this thread, whose turn `mine` has taken."""
-        try:
-            job()
-        finally:
-            self._running.release()
-            self._over()
+    def over(self):
+        """This thread's turn, which `mine` has taken, is over."""
+        self._running.release()
+        self._over()
 
     def _over(self):
         with self._changed:

@@ -182,7 +182,7 @@ class Roster:
 class Links:
     """All links of one rank in a group: per turn, `post` what goes out, `take` what comes in.
 
-    Turns are aligned: what is posted in turn k is taken in turn k. A chunk is a flat tensor.
+    Turns are aligned: what is posted in turn k is taken in turn k.
     Which kind serves a peer is settled when the first collective meets all cards.
     """
 
@@ -249,15 +249,15 @@ class Links:
                 self.post, self.take, self.release = link.post, link.take, link.release
 
     def post(self, exchange, turn, rnd, chunks):
-        """Begin to send this turn's chunks, {chunk: flat tensor}; they must stay as they are."""
+        """Begin to send this turn's chunks, {chunk: bytes}; they must stay as they are."""
         for link, part in self._split(rnd):
             link.post(exchange, turn, part, chunks)
 
     def take(self, exchange, turn, rnd, wants):
-        """Wait for the turn's messages, and until what was posted for it is out.
+        """Wait for the turn's messages, {(peer, chunk): Want}, and until its own are out.
 
-        wants[peer, chunk] is (number of elements or None, dtype, tensor to fill or None). The
-        answer, {(peer, chunk): tensor}, is good until `release` of the same turn.
+        What has no room of its own is answered, {(peer, chunk): tensor}, and good until `release`
+        of the same turn.
         """
         arrived = {}
         for link, part in self._split(rnd):
