@@ -23,8 +23,8 @@ from collections import deque
 
 from teachdist.links.errors import LinkError, Mismatch, PeerLost
 from teachdist.links.header import GOODBYE, POINT_TO_POINT, SIZE, Header
-from teachdist.links.wire import guarded, send_some
 from teachdist.links.waiting import Patience
+from teachdist.links.wire import guarded, send_some
 
 PATIENT = 0.005  # seconds that an operation waits for its caller before a thread takes it on
 
@@ -86,16 +86,18 @@ class Mail:
                 parts = [memoryview(head.pack() + words), letter.buffer]
                 queue = self._outgoing.setdefault(letter.peer, deque())
                 queue.append((letter, [p for p in parts if len(p)]))
+            over = self._match()
         if letter.peer == self.roster.rank:
             letter.finish()
-            self._match()
+        self._settle_all(over)
         self.sockets.ring()
 
     def receive(self, letter):
         """Post a receive; bytes go into its buffer, the sender's rank into `source`."""
         with self._settled:
             self._receives.append(letter)
-        self._match()
+            over = self._match()
+        self._settle_all(over)
         self.sockets.ring()
 
     def wait(self, letter, patience):
@@ -185,7 +187,6 @@ class Mail:
             self.sockets.adopt()
 
     def _progress(self, patience):
-        self._match()
         with self._settled:
             sending = list(self._outgoing)
             sources = {r.peer for r in self._receives}
@@ -241,31 +242,28 @@ class Mail:
             yield from channel.fill(memoryview(words))
             message = Arrived(peer, header, words.decode(errors="replace"), None)
             letter = self._claim(message)
-            if letter is not None:
+            wrong = None if letter is None else self._misfit(letter, message)
+            if letter is not None and wrong is None:
                 yield from channel.fill(letter.buffer)
                 self._settle(letter)
                 continue
             message.data = bytearray(header.length)
             yield from channel.fill(memoryview(message.data))
+            if letter is not None:
+                self._settle(letter, wrong)
+                continue
             with self._settled:
                 self._arrived.append(message)
-            self._match()
+                over = self._match()
+            self._settle_all(over)
 
     def _claim(self, message):
-        """The first posted receive that fits, taken off the list; None if there is none."""
+        """The first posted receive for a message, taken off the list; None if there is none."""
         with self._settled:
             for i, letter in enumerate(self._receives):
-                if letter.peer not in (None, message.source) or letter.tag != message.header.tag:
-                    continue
-                del self._receives[i]
-                break
-            else:
-                return None
-        letter.source = message.source
-        wrong = self._misfit(letter, message)
-        if wrong is None:
-            return letter
-        self._settle(letter, wrong)
+                if letter.peer in (None, message.source) and letter.tag == message.header.tag:
+                    letter.source = message.source
+                    return self._receives.pop(i)
         return None
 
     def _misfit(self, letter, message):
@@ -281,19 +279,25 @@ class Mail:
         )
 
     def _match(self):
-        """Give messages that are in memory to receives that want them."""
-        with self._settled:
-            messages = list(self._arrived)
-        for message in messages:
-            before = len(self._receives)
+        """Give messages in memory to receives that want them: (letter, error) for each pair.
+
+        Called with the lock whenever one of the two lists has grown, so that a message which
+        comes later never overtakes one that waits. The pairs are settled without the lock.
+        """
+        over = []
+        for message in list(self._arrived):
             letter = self._claim(message)
-            if letter is None and len(self._receives) == before:
-                continue
-            with self._settled:
-                self._arrived.remove(message)
             if letter is not None:
-                letter.buffer[:] = message.data
-                self._settle(letter)
+                self._arrived.remove(message)
+                wrong = self._misfit(letter, message)
+                if wrong is None:
+                    letter.buffer[:] = message.data
+                over.append((letter, wrong))
+        return over
+
+    def _settle_all(self, over):
+        for letter, error in over:
+            self._settle(letter, error)
 
     def _poll(self, patience):
         poll = select.poll()
