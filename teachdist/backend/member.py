@@ -9,6 +9,7 @@ which is also what tells the others. The group itself survives: `recover` meets 
 next generation's cards, and every process group, model and mesh that uses it stays valid.
 """
 
+import logging
 import os
 import threading
 from datetime import timedelta
@@ -25,7 +26,8 @@ from teachdist.backend.identity import identify, title
 from teachdist.backend.route import Routes
 from teachdist.backend.turns import Turns
 from teachdist.backend.work import DONE, MailWork, Work
-from teachdist.diagnose import Door, View, Watch, call_site, stacks
+from teachdist.diagnose import Door, View, Watch, call_site, poison, stacks
+from teachdist.diagnose.log import log
 from teachdist.diagnose.survey import leave_card
 from teachdist.links import Header, LinkError, Links, Mail, Patience, Roster
 from teachdist.links.board import IDLE, IN_CALL, Page
@@ -77,6 +79,8 @@ class Member:
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
         self.routes = Routes(self.rank, self.size, self._chooser, self._number, self.generation)
         self.again.forget()
+        meets = (self.who(self.rank), self.title, self.size, self.generation)
+        log.info('%s meets in group "%s" of %d ranks, generation %d', *meets)
 
     def _introduce(self):
         """Once torch has registered the group: show the description that it was given."""
@@ -117,6 +121,8 @@ class Member:
             here = here and self._turns.mine()
             if not here:
                 work = Work(calls[0].outputs if outputs is None else outputs, closing)
+                if asynchronous and poison.on():
+                    work.veil = self._veil(calls)
                 self._turns.submit(lambda: self._job(work, first, calls, site, limit, inputs))
         if here:
             try:
@@ -134,6 +140,18 @@ class Member:
                 words = f"{calls[0].words} at {site}"
                 raise failure.fail(self, error, first, words) from None
         return work
+
+    def _veil(self, calls):
+        """Poison what the calls will write; they themselves work on what is under it."""
+        pending = []
+        for call in calls:
+            reads_only = {"broadcast": self.rank == call.root, "reduce": self.rank != call.root}
+            if not reads_only.get(call.op, False):
+                pending += call.outputs
+        veil = poison.Veil(pending)
+        for call in calls:
+            call.write_back = [(veil.real(tensor), values) for tensor, values in call.write_back]
+        return veil
 
     def _job(self, work, first, calls, site, limit, inputs):
         try:
@@ -165,6 +183,8 @@ class Member:
             execute(call, route.plan, self.links, exchange, observer)
             if observer is not None:
                 observer.done()
+            if log.isEnabledFor(logging.DEBUG):
+                self._log_call(sequence, words, route.algorithm.name, patience.waited)
         except (LinkError, KeyboardInterrupt) as error:
             raise self._fail(error, sequence, words) from error
         finally:
@@ -191,7 +211,12 @@ class Member:
 
     def _right(self, call):
         """Whether a kept call may run by its old script."""
-        return call.route.fresh and not tracing.active()
+        return call.route.fresh and not (tracing.active() or poison.on())
+
+    def _log_call(self, sequence, words, algorithm, took):
+        me, took = self.who(self.rank), took * 1e6
+        words = (me, self.title, sequence, words, algorithm, took)
+        log.debug('%s: group "%s", call %d: %s by %s, %.0f us', *words)
 
     # -- point to point ----------------------------------------------------------------------
 
@@ -251,6 +276,7 @@ class Member:
         letter = Letter(peer, tag, parcel.view, kind, settle, parcel.fingerprint)
         letter.words = words
         work = MailWork(parcel.outputs, drive, parcel.closing)
+        work.veil = parcel.veil
         return letter, work
 
     def _leave_to_background(self, letter):
@@ -296,6 +322,7 @@ class Member:
             return
         self._turns.stop()
         self.left = True
+        log.info('%s leaves group "%s"', self.who(self.rank), self.title)
         self.mail.close(FLUSH if self.broken is None else 0.0)
         self.page.leave()
         self.links.close()
