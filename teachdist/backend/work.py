@@ -149,6 +149,10 @@ def _result_number(future):
     return 0  # SUCCESS
 
 
+DONE = Work([])
+DONE.finish()
+
+
 class MailWork(Work):
     """The handle of a send or a receive: whoever waits drives it."""
 
