@@ -223,6 +223,18 @@ def test_backend_of_a_group():
         assert shared_pool(2, backend).run(use, other) == [[backend, other, other]] * 2
 
 
+@pytest.mark.skipif("teachdist" not in BACKENDS, reason="needs the teachdist backend")
+def test_options_of_a_group():
+    def use():
+        from teachdist import Options
+
+        options = Options(timeout=SHORT, all_reduce="ring")
+        group = dist.new_group([0, 1, 2], pg_options=options)
+        return summed(group), dist.get_backend_impl(group).options.algorithms
+
+    assert shared_pool(3, "teachdist").run(use) == [(3, {"all_reduce": "ring"})] * 3
+
+
 @every_backend
 def test_description_and_membership(backend):
     def use():

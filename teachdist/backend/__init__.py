@@ -5,15 +5,11 @@ of which tensor, `plan.py` has the algorithm's rounds, `executor.py` runs them o
 `member.py` holds what belongs to one rank in one group.
 """
 
-from teachdist.backend.backend import Backend, members, register
-from teachdist.backend.failure import (
-    Released,
-    guard_program,
-    guarding,
-    recover_all,
-    release_all,
-)
+from teachdist.backend.backend import Backend
+from teachdist.backend.failure import Released, guard_program, guarding, release_all
+from teachdist.backend.lifecycle import members, register
 from teachdist.backend.options import Options, use
+from teachdist.backend.recovery import recover_all
 
 register()
 

@@ -7,22 +7,23 @@ right here on the caller's thread, which saves two changes of thread.
 Source: torch.distributed documentation, "Custom backends", "Methods".
 """
 
-import atexit
-import os
+import sys
 
 import torch.distributed as dist
 
 from teachdist.backend import call as calls
+from teachdist.backend import point_to_point
 from teachdist.backend.member import Member, seconds
-from teachdist.backend.memory import flat, is_view_of, view_bytes
+from teachdist.backend.monitored import monitored_barrier
 from teachdist.backend.options import Options
-from teachdist.backend.work import patch_holder
-from teachdist.links.header import number_of
+from teachdist.backend.profiling import opened
+from teachdist.backend.sparse import all_reduce_sparse
+from teachdist.backend.work import AllWorks
 
 BackendBase = getattr(dist, "BackendBase", None) or dist._Backend
 
 # torch keeps only the C++ half alive in some cases; the Python half must not be collected.
-_alive = set()
+alive = set()
 
 
 class Backend(BackendBase):
@@ -37,7 +38,9 @@ class Backend(BackendBase):
         self._options = options if options is not None else Options(timeout=timeout)
         limit = seconds(timeout, 1800.0)
         self.member = Member(store, rank, size, name, global_ranks, limit, self._options)
-        _alive.add(self)
+        self._batch = None
+        self._children = 0
+        alive.add(self)
 
     # -- what torch asks about the backend ---------------------------------------------------
 
@@ -50,14 +53,25 @@ class Backend(BackendBase):
         """The options the group was made with."""
         return self._options
 
-    supports_splitting = property(lambda self: False)
-    supports_coalescing = property(lambda self: False)
-    supports_shrinking = property(lambda self: False)
+    @property
+    def supports_coalescing(self):
+        """Whether operations can be batched: yes.
+
+        `batch_isend_irecv` is documented to return one request per operation, but makes a single
+        one for all where a backend says yes here. So it is told no, and calls them one by one.
+        """
+        return sys._getframe(1).f_code.co_name != "batch_isend_irecv"
+
+    supports_splitting = property(lambda self: True)
+    supports_shrinking = property(lambda self: True)
     supports_reconfigure = property(lambda self: False)
     supports_window = property(lambda self: False)
-    supports_tensor_alloc = property(lambda self: False)
     supports_time_estimate = property(lambda self: False)
     _supports_time_estimate = property(lambda self: False)
+
+    def supports_tensor_alloc(self, device_index):
+        """Whether the backend has an allocator of its own: no."""
+        return False
 
     def _get_sequence_number_for_group(self):
         return self.member.sequence
@@ -71,10 +85,26 @@ class Backend(BackendBase):
 
     # -- collectives ---------------------------------------------------------------------------
 
-    def _run(self, one_or_more, opts, outputs=None):
-        todo = one_or_more if isinstance(one_or_more, list) else [one_or_more]
-        asynchronous = getattr(opts, "asyncOp", True)
-        return self.member.run(todo, asynchronous, getattr(opts, "timeout", None), outputs)
+    def _run(self, todo, opts, title, inputs, outputs=None):
+        """Run one Call or several as one operation, which the profiler knows as `title`."""
+        work = self.member.run(
+            todo if isinstance(todo, list) else [todo],
+            self._batch is not None or getattr(opts, "asyncOp", True),
+            getattr(opts, "timeout", None),
+            outputs,
+            opened(title, inputs),
+            inputs,
+        )
+        return self._batched(work)
+
+    def _again(self, make, tensors, *arguments):
+        """The Call that `make` makes, or the same one as before."""
+        return self.member.again.call(make, tensors, *arguments)
+
+    def _batched(self, work):
+        if self._batch is not None:
+            self._batch.append(work)
+        return work
 
     @property
     def _place(self):
@@ -82,184 +112,196 @@ class Backend(BackendBase):
 
     def broadcast(self, tensors, opts):
         """Every rank's tensor becomes the root's."""
-        tensor = tensors[opts.rootTensor]
-        return self._run(calls.broadcast(tensor, opts.rootRank, *self._place), opts)
+        tensor = calls.one(tensors, opts.rootTensor, "broadcast")
+        todo = self._again(calls.broadcast, tensors, opts.rootRank, *self._place)
+        return self._run(todo, opts, "broadcast", tensors, [tensor])
 
     def allreduce(self, tensors, opts):
         """Every rank's tensor becomes the reduction of all."""
+        if len(tensors) == 1 and tensors[0].is_sparse:
+            return self.allreduce_sparse(tensors, opts)
         size = self.member.size
-        return self._run([calls.all_reduce(t, opts.reduceOp, size) for t in tensors], opts, tensors)
+        todo = [self._again(calls.all_reduce, (t,), opts.reduceOp, size) for t in tensors]
+        return self._run(todo, opts, "all_reduce", tensors, tensors)
 
     def allreduce_coalesced(self, tensors, opts):
         """all_reduce of several tensors."""
         return self.allreduce(tensors, opts)
 
+    def allreduce_sparse(self, tensors, opts):
+        """all_reduce of a sparse COO tensor; ranks may have entries in different places."""
+        todo = all_reduce_sparse(calls.one(tensors, 0, "all_reduce"), opts.reduceOp, *self._place)
+        return self._run(todo, opts, "all_reduce", tensors, tensors)
+
     def reduce(self, tensors, opts):
         """The root's tensor becomes the reduction of all."""
-        tensor = tensors[opts.rootTensor]
-        return self._run(calls.reduce(tensor, opts.reduceOp, opts.rootRank, *self._place), opts)
+        tensor = calls.one(tensors, opts.rootTensor, "reduce")
+        todo = self._again(calls.reduce, tensors, opts.reduceOp, opts.rootRank, *self._place)
+        return self._run(todo, opts, "reduce", tensors, [tensor])
 
     def allgather(self, output_lists, inputs, opts):
         """output_lists[0][s] becomes rank s's input."""
-        todo = [
-            calls.all_gather(outs, tensor, *self._place)
-            for outs, tensor in zip(output_lists, inputs, strict=True)
-        ]
-        return self._run(todo, opts, [t for outs in output_lists for t in outs])
+        calls.same_count(output_lists, inputs, "all_gather", "output_lists", "inputs")
+        pairs = zip(output_lists, inputs, strict=True)
+        todo = [calls.all_gather(outs, tensor, *self._place) for outs, tensor in pairs]
+        outputs = [t for outs in output_lists for t in outs]
+        return self._run(todo, opts, "all_gather", inputs, outputs)
+
+    def allgather_coalesced(self, output_lists, inputs, opts):
+        """all_gather of several tensors; output_lists[s][i] becomes rank s's i-th input."""
+        calls.by_rank(output_lists, inputs, self.member.size)
+        lists = [list(outs) for outs in zip(*output_lists, strict=True)]
+        return self.allgather(lists, inputs, opts)
 
     def all_gather_single(self, output, input, opts):  # noqa: A002  torch's name
         """`output` becomes all inputs, one behind the other."""
-        return self._run(calls.all_gather_single(output, input, *self._place), opts)
+        todo = self._again(calls.all_gather_single, (output, input), *self._place)
+        return self._run(todo, opts, "_all_gather_base", [input], [output])
 
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outputs, inputs, opts):
         """all_gather_single of several tensors."""
-        todo = [
-            calls.all_gather_single(out, tensor, *self._place)
-            for out, tensor in zip(outputs, inputs, strict=True)
-        ]
-        return self._run(todo, opts, list(outputs))
+        calls.same_count(outputs, inputs, "all_gather_single", "outputs", "inputs")
+        pairs = zip(outputs, inputs, strict=True)
+        todo = [calls.all_gather_single(out, tensor, *self._place) for out, tensor in pairs]
+        return self._run(todo, opts, "_all_gather_base", inputs, list(outputs))
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def gather(self, output_lists, inputs, opts):
         """On the root output_lists[0][s] becomes rank s's input."""
         outputs = output_lists[0] if output_lists else []
-        return self._run(
-            calls.gather(outputs, inputs[0], opts.rootRank, *self._place), opts, outputs
-        )
+        tensor = calls.one(inputs, 0, "gather")
+        todo = calls.gather(outputs, tensor, opts.rootRank, *self._place)
+        return self._run(todo, opts, "gather", inputs, outputs)
+
+    def gather_single(self, output, input, opts):  # noqa: A002
+        """On the root `output` becomes all inputs, one behind the other."""
+        todo = calls.gather_single(output, input, opts.rootRank, *self._place)
+        return self._run(todo, opts, "gather", [input])
 
     def scatter(self, outputs, input_lists, opts):
         """Rank d's output becomes the root's input_lists[0][d]."""
         inputs = input_lists[0] if input_lists else []
-        return self._run(calls.scatter(outputs[0], inputs, opts.rootRank, *self._place), opts)
+        output = calls.one(outputs, 0, "scatter")
+        todo = calls.scatter(output, inputs, opts.rootRank, *self._place)
+        return self._run(todo, opts, "scatter", inputs)
 
     def reduce_scatter(self, outputs, input_lists, opts):
         """Rank d's output becomes the reduction of everybody's input_lists[0][d]."""
-        todo = [
-            calls.reduce_scatter(out, inputs, opts.reduceOp, *self._place)
-            for out, inputs in zip(outputs, input_lists, strict=True)
-        ]
-        return self._run(todo, opts, list(outputs))
+        calls.same_count(outputs, input_lists, "reduce_scatter", "outputs", "input_lists")
+        pairs = zip(outputs, input_lists, strict=True)
+        todo = [calls.reduce_scatter(o, ins, opts.reduceOp, *self._place) for o, ins in pairs]
+        inputs = [t for ins in input_lists for t in ins]
+        return self._run(todo, opts, "reduce_scatter", inputs, list(outputs))
 
     def reduce_scatter_single(self, output, input, opts):  # noqa: A002
         """Rank d's output becomes the reduction of the d-th part of everybody's input."""
-        todo = calls.reduce_scatter_single(output, input, opts.reduceOp, *self._place)
-        return self._run(todo, opts)
+        make, op = calls.reduce_scatter_single, opts.reduceOp
+        todo = self._again(make, (output, input), op, *self._place)
+        return self._run(todo, opts, "_reduce_scatter_base", [input], [output])
 
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
         """reduce_scatter_single of several tensors."""
-        todo = [
-            calls.reduce_scatter_single(out, tensor, opts.reduceOp, *self._place)
-            for out, tensor in zip(outputs, inputs, strict=True)
-        ]
-        return self._run(todo, opts, list(outputs))
+        calls.same_count(outputs, inputs, "reduce_scatter_single", "outputs", "inputs")
+        pairs = zip(outputs, inputs, strict=True)
+        op = opts.reduceOp
+        todo = [calls.reduce_scatter_single(o, i, op, *self._place) for o, i in pairs]
+        return self._run(todo, opts, "_reduce_scatter_base", inputs, list(outputs))
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def alltoall(self, outputs, inputs, opts):
         """outputs[s] becomes rank s's inputs[this rank]."""
-        return self._run(calls.all_to_all(outputs, inputs, *self._place), opts, list(outputs))
+        todo = calls.all_to_all(outputs, inputs, *self._place)
+        return self._run(todo, opts, "all_to_all", inputs, list(outputs))
 
     def all_to_all_single(self, output, input, output_splits, input_splits, opts):  # noqa: A002
         """Alltoall on parts of one tensor."""
-        todo = calls.all_to_all_single(output, input, output_splits, input_splits, *self._place)
-        return self._run(todo, opts)
+        splits = output_splits, input_splits
+        todo = self._again(calls.all_to_all_single, (output, input), *splits, *self._place)
+        return self._run(todo, opts, "all_to_all", [input], [output])
 
     alltoall_base = all_to_all_single
 
     def barrier(self, opts):
         """Nobody leaves before everybody has come."""
-        return self._run(calls.barrier(self.member.size), opts, [])
+        todo = self._again(calls.barrier, (), self.member.size)
+        return self._run(todo, opts, "barrier", [], [])
+
+    def monitored_barrier(self, opts, wait_all_ranks):
+        """A barrier that names the ranks which did not come; no Work."""
+        limit = opts.timeout.total_seconds()
+        limit = self.member.timeout if limit < 0 else limit
+        monitored_barrier(self.member, limit, wait_all_ranks)
 
     # -- point to point ------------------------------------------------------------------------
 
     def send(self, tensors, dst, tag):
         """Send a tensor to group rank `dst`."""
-        tensor = calls.check(tensors[0], "send", "tensor")
-        values = flat(tensor)
-        words = calls.describe("send", tensor, f"dst={self.member.who(dst)}", f"tag={tag}")
-        work = self.member.send(view_bytes(values), dst, tag, words, [tensor], kind_of(tensor))
-        work.keep = values  # the bytes must live until they are out
-        return work
+        tensor = calls.one(tensors, 0, "send")
+        return self._batched(point_to_point.send(self.member, tensor, dst, tag))
 
     def recv(self, tensors, src, tag):
         """Receive a tensor from group rank `src`."""
-        return self._receive(tensors[0], src, tag, f"src={self.member.who(src)}")
+        tensor = calls.one(tensors, 0, "recv")
+        return self._batched(point_to_point.receive(self.member, tensor, src, tag))
 
     def recv_anysource(self, tensors, tag):
         """Receive a tensor from whoever sends one; the Work knows who did."""
-        return self._receive(tensors[0], None, tag, "src=any")
+        tensor = calls.one(tensors, 0, "recv")
+        return self._batched(point_to_point.receive(self.member, tensor, None, tag))
 
-    def _receive(self, tensor, src, tag, source):
-        calls.check(tensor, "recv", "tensor")
-        values = flat(tensor)
-        words = calls.describe("recv", tensor, source, f"tag={tag}")
+    # -- several operations under one Work -----------------------------------------------------
 
-        def landed():
-            if not is_view_of(values, tensor):
-                tensor.detach().copy_(values.view(tensor.shape))
+    def start_coalescing(self):
+        """From here on operations belong to one batch."""
+        self._batch = []
 
-        view, kind = view_bytes(values), kind_of(tensor)
-        return self.member.receive(view, src, tag, words, [tensor], kind, landed)
+    def end_coalescing(self):
+        """One Work for the operations since `start_coalescing`."""
+        batch, self._batch = self._batch, None
+        return AllWorks(batch or [])
+
+    # -- other groups --------------------------------------------------------------------------
+
+    def split(self, store, ranks, opts):
+        """A backend for some of this group's ranks, in that order; None on the others."""
+        if self.member.rank not in ranks:
+            return None
+        return self._child(store, list(ranks), opts, "split")
+
+    def shrink(self, ranks_to_exclude, shrink_flags=0, opts_override=None):
+        """A backend for all ranks of this group but some, which may be dead."""
+        self._children += 1
+        rest = [r for r in range(self.member.size) if r not in ranks_to_exclude]
+        if self.member.rank not in rest:
+            raise ValueError(
+                f"shrink: rank {self.member.rank} is itself in ranks_to_exclude="
+                f"{list(ranks_to_exclude)}; only the ranks that stay call shrink"
+            )
+        store = dist.PrefixStore(f"shrink/{self._children}", self.member.store)
+        return self._child(store, rest, opts_override, "shrink")
+
+    def _child(self, store, ranks, opts, how):
+        parent = self.member
+        options = opts if isinstance(opts, Options) else self._options
+        names = [parent.global_ranks[r] for r in ranks]
+        name = f"{parent.name}/{how}:{','.join(map(str, ranks))}"
+        rank, limit = ranks.index(parent.rank), options.limit(parent.timeout)
+        return Backend(store, rank, len(ranks), limit, name, names, options)
 
     # -- the end -------------------------------------------------------------------------------
 
     def shutdown(self):
         """Leave the group (destroy_process_group)."""
         self.member.leave()
-        _alive.discard(self)
+        alive.discard(self)
 
     def abort(self):
         """Leave at once; ranks that wait for this one are told."""
         self.member.release(f"{self.member.who(self.member.rank)} aborted the group")
         self.shutdown()
-
-
-def kind_of(tensor):
-    """A fingerprint of what a message holds: the dtype; its length is checked apart."""
-    return number_of(f"mail {tensor.dtype}")
-
-
-def create(backend_options, pg_options):
-    """Made by torch for each group: the creator with `extended_api`."""
-    options = pg_options
-    timeout = backend_options.timeout
-    if options is None:
-        options = Options(timeout=timeout)
-    elif not isinstance(options, Options):
-        raise TypeError(
-            f'pg_options of backend "teachdist" must be teachdist.Options, got '
-            f"{type(options).__name__}"
-        )
-    return Backend(
-        backend_options.store,
-        backend_options.group_rank,
-        backend_options.group_size,
-        timeout,
-        backend_options.group_id,
-        backend_options.global_ranks_in_group,
-        options,
-    )
-
-
-def register():
-    """Make `init_process_group("teachdist")` work; torch calls it through the entry point."""
-    patch_holder()
-    if "teachdist" not in dist.Backend.backend_list:
-        dist.Backend.register_backend("teachdist", create, extended_api=True, devices=["cpu"])
-
-
-@atexit.register
-def _leave_all():
-    for backend in list(_alive):
-        if backend.member.pid == os.getpid():
-            backend.shutdown()
-
-
-def members():
-    """The memberships of this process that are not over."""
-    return [b.member for b in _alive if b.member.pid == os.getpid()]

@@ -2,8 +2,8 @@
 
 Each function below turns the arguments of one collective into a `Call`: which chunk is which
 part of which tensor. They are the only place where the collectives differ; from here on there is
-one executor. Arguments are checked here, on the caller's thread, before anything is sent, so a
-bad call raises where it is made and leaves the group usable.
+one executor. Arguments are checked here (`checks.py`), on the caller's thread, before anything is
+sent, so a bad call raises where it is made and leaves the group usable.
 
 Chunks by collective (see `collectives/schedule.py`), for p ranks and rank r:
 
@@ -12,13 +12,28 @@ Chunks by collective (see `collectives/schedule.py`), for p ranks and rank r:
     reduce_scatter, scatter         chunk d is what rank d will have
     all_to_all                      chunk s*p + d goes from rank s to rank d
     barrier                         chunk 0, empty
+
+A tensor that is not an output is only read: what an algorithm adds up on the way lives in
+scratch. So `reduce` leaves the tensors of all ranks but the root as they were.
 """
 
 from dataclasses import dataclass, field
 
 import torch
 
-from teachdist.backend.memory import cut, flat, is_view_of
+from teachdist.backend.checks import (
+    apart,
+    check,
+    check_list,
+    check_output,
+    check_outputs,
+    check_own,
+    check_root,
+    check_same_kind,
+    check_splits,
+    check_whole,
+)
+from teachdist.backend.memory import cut, flat, is_view_of, put_back, room
 from teachdist.backend.reduce_ops import reducer, short
 
 
@@ -29,7 +44,8 @@ class Call:
     bind(k): ({chunk: flat tensor held at the start}, {chunk: flat tensor for the end}).
     foreign: elements of a chunk that only passes through, None if only its sender knows.
     agree: what must be equal on all ranks, beside op, root and reduce op (goes into the
-        fingerprint). nbytes: the n of the cost formulas.
+        fingerprint). nbytes: the n of the cost formulas; it chooses the algorithm, so it must be
+        equal on all ranks.
     """
 
     op: str
@@ -45,13 +61,19 @@ class Call:
     size: int = 1
     write_back: list = field(default_factory=list)
     after: list = field(default_factory=list)
+    then: object = None
+    route: object = None  # how it went the last time, see `route.py`
+    kept: object = None  # see `again.py`
+    script: object = None
 
     def complete(self):
-        """After the last round: finish reductions, copy back to strided tensors."""
+        """After the last round: finish reductions, copy back to strided or GPU tensors."""
         for tensor in self.after:
             self.reducer.after(tensor, self.size)
         for tensor, values in self.write_back:
-            tensor.detach().copy_(values.view(tensor.shape))
+            put_back(values, tensor)
+        if self.then is not None:
+            self.then()
 
 
 def describe(op, tensor, *details):
@@ -62,10 +84,10 @@ def describe(op, tensor, *details):
 
 def all_reduce(tensor, op, size):
     """Every rank's `tensor` becomes the reduction of all."""
-    words = describe("all_reduce", check(tensor, "all_reduce", "tensor"), name_of(op))
+    words = describe("all_reduce", check_output(tensor, "all_reduce", "tensor"), name_of(op))
     how = reducer(op, tensor.dtype, words)
     out = flat(tensor)
-    source = how.before(out)
+    source = how.before(out, size)
     call = _call("all_reduce", words, out, [tensor], size, reducer=how)
     call.bind = lambda k: (_numbered(cut(source, k)), _numbered(cut(out, k)))
     call.after = [out]
@@ -76,13 +98,15 @@ def all_reduce(tensor, op, size):
 def reduce(tensor, op, root, rank, size):
     """The root's `tensor` becomes the reduction of all; other ranks' tensors stay as they are."""
     words = describe("reduce", check(tensor, "reduce", "tensor"), name_of(op), f"dst={root}")
+    check_root(root, size, "reduce", "dst")
     how = reducer(op, tensor.dtype, words)
     out = flat(tensor)
-    source = how.before(out)
+    source = how.before(out, size)
     call = _call("reduce", words, out, [tensor], size, reducer=how, root=root)
     at_root = rank == root
     call.bind = lambda k: (_numbered(cut(source, k)), _numbered(cut(out, k)) if at_root else {})
     if at_root:
+        check_output(tensor, "reduce", "tensor")
         call.after = [out]
         _writes(call, tensor, out)
     return call
@@ -91,9 +115,12 @@ def reduce(tensor, op, root, rank, size):
 def broadcast(tensor, root, rank, size):
     """Every rank's `tensor` becomes the root's."""
     words = describe("broadcast", check(tensor, "broadcast", "tensor"), f"src={root}")
-    out = flat(tensor)
-    call = _call("broadcast", words, out, [tensor], size, root=root)
+    check_root(root, size, "broadcast", "src")
     at_root = rank == root
+    if not at_root:
+        check_output(tensor, "broadcast", "tensor")
+    out = flat(tensor) if at_root else room(tensor)
+    call = _call("broadcast", words, out, [tensor], size, root=root)
     call.bind = lambda k: (_numbered(cut(out, k)), {}) if at_root else ({}, _numbered(cut(out, k)))
     if not at_root:
         _writes(call, tensor, out)
@@ -103,22 +130,23 @@ def broadcast(tensor, root, rank, size):
 def all_gather(outputs, tensor, rank, size):
     """`outputs[s]` becomes rank s's `tensor`; sizes may differ between ranks."""
     check(tensor, "all_gather", "tensor")
-    check_list(outputs, size, tensor, "all_gather", "tensor_list")
+    check_outputs(outputs, size, tensor, "all_gather", "tensor_list")
     if outputs[rank].numel() != tensor.numel():
         raise ValueError(
-            f"all_gather: tensor_list[{rank}] has {outputs[rank].numel()} elements, but this "
-            f"rank's own tensor, which will be put there, has {tensor.numel()}"
+            f"all_gather: tensor_list[{rank}] has shape {list(outputs[rank].shape)}, but this "
+            f"rank's own tensor, which will be put there, has {list(tensor.shape)}"
         )
     counts = tuple(t.numel() for t in outputs)
     words = describe("all_gather", tensor)
     if len(set(counts)) > 1:
         words = f"all_gather({short(tensor.dtype)}, {list(counts)} elements by rank)"
-    outs = [flat(t) for t in outputs]
-    source = flat(tensor)
-    call = _call("all_gather", words, source, [list(outputs)], size)
+    outs, source = [room(t) for t in outputs], flat(tensor)
+    call = _call("all_gather", words, source, list(outputs), size)
     call.nbytes = sum(counts) * tensor.element_size()
     call.agree = (short(tensor.dtype), counts)
     call.bind = lambda k: ({rank: source}, _numbered(outs))
+    if len(set(counts)) > 1:
+        call.foreign = None
     for t, out in zip(outputs, outs, strict=True):
         _writes(call, t, out)
     return call
@@ -127,9 +155,9 @@ def all_gather(outputs, tensor, rank, size):
 def all_gather_single(output, tensor, rank, size):
     """`output`, of size times as many elements, becomes all inputs one behind the other."""
     check(tensor, "all_gather_single", "input")
-    check(output, "all_gather_single", "output")
+    check_output(output, "all_gather_single", "output")
     check_whole(output, tensor, size, "all_gather_single", "output", "input")
-    out, source = flat(output), flat(tensor)
+    out, source = room(output), flat(tensor)
     words = describe("all_gather_single", tensor)
     call = _call("all_gather", words, source, [output], size)
     call.nbytes = output.numel() * output.element_size()
@@ -138,20 +166,36 @@ def all_gather_single(output, tensor, rank, size):
     return call
 
 
+def gather_single(output, tensor, root, rank, size):
+    """On the root `output` becomes all inputs, one behind the other; others give none."""
+    outputs = []
+    if rank == root:
+        check_output(output, "gather_single", "output")
+        check_whole(output, tensor, size, "gather_single", "output", "input")
+        out = room(output)
+        outputs = [part.view(tensor.shape) for part in cut(out, size)]
+    call = gather(outputs, tensor, root, rank, size)
+    if rank == root:
+        call.outputs = [output]
+        _writes(call, output, out)
+    return call
+
+
 def gather(outputs, tensor, root, rank, size):
     """On the root `outputs[s]` becomes rank s's `tensor`."""
     check(tensor, "gather", "tensor")
+    check_root(root, size, "gather", "dst")
     if rank == root:
-        check_list(outputs, size, tensor, "gather", "gather_list", even=True)
+        check_outputs(outputs, size, tensor, "gather", "gather_list", even=True)
     elif outputs:
         raise ValueError(
             f"gather: gather_list must be left out on rank {rank}; only the destination, "
             f"dst={root}, gives one"
         )
-    outs = [flat(t) for t in outputs] if rank == root else []
+    outs = [room(t) for t in outputs] if rank == root else []
     source = flat(tensor)
     words = describe("gather", tensor, f"dst={root}")
-    call = _call("gather", words, source, [list(outputs)], size, root=root)
+    call = _call("gather", words, source, list(outputs), size, root=root)
     call.nbytes *= size
     call.bind = lambda k: ({rank: source}, _numbered(outs))
     for t, out in zip(outputs, outs, strict=False):
@@ -161,19 +205,20 @@ def gather(outputs, tensor, root, rank, size):
 
 def scatter(output, inputs, root, rank, size):
     """Rank d's `output` becomes the root's `inputs[d]`."""
-    check(output, "scatter", "tensor")
+    check_output(output, "scatter", "tensor")
+    check_root(root, size, "scatter", "src")
     if rank == root:
-        check_list(inputs, size, output, "scatter", "scatter_list", even=True, written=False)
+        check_list(inputs, size, output, "scatter", "scatter_list", even=True)
     elif inputs:
         raise ValueError(
             f"scatter: scatter_list must be left out on rank {rank}; only the source, "
             f"src={root}, gives one"
         )
-    out = flat(output)
+    out = room(output)
     words = describe("scatter", output, f"src={root}")
     call = _call("scatter", words, out, [output], size, root=root)
     call.nbytes *= size
-    sources = [flat(t) for t in inputs] if rank == root else []
+    sources = apart([flat(t) for t in inputs], [out]) if rank == root else []
     call.bind = lambda k: (_numbered(sources), {rank: out})
     _writes(call, output, out)
     return call
@@ -181,19 +226,39 @@ def scatter(output, inputs, root, rank, size):
 
 def reduce_scatter(output, inputs, op, rank, size):
     """Rank d's `output` becomes the reduction of all ranks' `inputs[d]`; sizes may differ by d."""
-    check(output, "reduce_scatter", "output")
-    check_list(inputs, size, output, "reduce_scatter", "input_list", written=False)
+    check_output(output, "reduce_scatter", "output")
+    check_list(inputs, size, output, "reduce_scatter", "input_list")
     if inputs[rank].numel() != output.numel():
         raise ValueError(
-            f"reduce_scatter: input_list[{rank}] has {inputs[rank].numel()} elements, but this "
-            f"rank's output has {output.numel()}"
+            f"reduce_scatter: input_list[{rank}] has shape {list(inputs[rank].shape)}, but this "
+            f"rank's output has {list(output.shape)}"
         )
     counts = tuple(t.numel() for t in inputs)
     words = describe("reduce_scatter", output, name_of(op))
     how = reducer(op, output.dtype, words)
-    out = flat(output)
-    sources = [how.before(flat(t)) for t in inputs]
+    out = room(output)
+    sources = [how.before(flat(t), size) for t in inputs]
     call = _call("reduce_scatter", words, out, [output], size, reducer=how)
+    return _reduce_scatter(call, output, out, sources, counts, rank)
+
+
+def reduce_scatter_single(output, tensor, op, rank, size):
+    """Rank d's `output` becomes the reduction of the d-th part of all ranks' `tensor`."""
+    check_output(output, "reduce_scatter_single", "output")
+    check(tensor, "reduce_scatter_single", "input")
+    check_whole(tensor, output, size, "reduce_scatter_single", "input", "output")
+    words = describe("reduce_scatter_single", tensor, name_of(op))
+    how = reducer(op, output.dtype, words)
+    out = room(output)
+    sources = cut(how.before(flat(tensor), size), size)
+    call = _call("reduce_scatter", words, out, [output], size, reducer=how)
+    return _reduce_scatter(call, output, out, sources, (output.numel(),) * size, rank)
+
+
+def _reduce_scatter(call, output, out, sources, counts, rank):
+    others = [i for i in range(len(sources)) if i != rank]
+    moved = apart([sources[i] for i in others], [out])
+    sources = [moved[others.index(i)] if i != rank else t for i, t in enumerate(sources)]
     call.nbytes = sum(counts) * output.element_size()
     call.agree = (short(output.dtype), counts)
     call.bind = lambda k: (_numbered(sources), {rank: out})
@@ -202,35 +267,15 @@ def reduce_scatter(output, inputs, op, rank, size):
     return call
 
 
-def reduce_scatter_single(output, tensor, op, rank, size):
-    """Rank d's `output` becomes the reduction of the d-th part of all ranks' `tensor`."""
-    check(output, "reduce_scatter_single", "output")
-    check(tensor, "reduce_scatter_single", "input")
-    check_whole(tensor, output, size, "reduce_scatter_single", "input", "output")
-    words = describe("reduce_scatter_single", tensor, name_of(op))
-    how = reducer(op, output.dtype, words)
-    out = flat(output)
-    source = how.before(flat(tensor))
-    call = _call("reduce_scatter", words, source, [output], size, reducer=how)
-    call.bind = lambda k: (_numbered(cut(source, size)), {rank: out})
-    call.after = [out]
-    _writes(call, output, out)
-    return call
-
-
 def all_to_all(outputs, inputs, rank, size):
     """`outputs[s]` becomes rank s's `inputs[rank]`; every pair may have a size of its own."""
-    if len(inputs) != size or len(outputs) != size:
-        raise ValueError(
-            f"all_to_all: input_tensor_list and output_tensor_list must have {size} tensors, one "
-            f"per rank; got {len(inputs)} and {len(outputs)}"
-        )
-    check_list(inputs, size, inputs[0], "all_to_all", "input_tensor_list", written=False)
-    check_list(outputs, size, inputs[0], "all_to_all", "output_tensor_list")
+    like = inputs[0] if inputs else torch.empty(0)
+    check_list(inputs, size, like, "all_to_all", "input_tensor_list")
+    check_outputs(outputs, size, like, "all_to_all", "output_tensor_list")
     check_own(outputs[rank].numel(), inputs[rank].numel(), "all_to_all", rank)
-    outs, sources = [flat(t) for t in outputs], [flat(t) for t in inputs]
-    words = f"all_to_all({short(inputs[0].dtype)}, {[t.numel() for t in inputs]} elements by rank)"
-    call = _exchange(words, outs, sources, [list(outputs)], rank, size)
+    outs = [room(t) for t in outputs]
+    words = f"all_to_all({short(like.dtype)}, {[t.numel() for t in inputs]} elements by rank)"
+    call = _exchange(words, outs, [flat(t) for t in inputs], list(outputs), rank, size)
     for t, out in zip(outputs, outs, strict=True):
         _writes(call, t, out)
     return call
@@ -238,31 +283,29 @@ def all_to_all(outputs, inputs, rank, size):
 
 def all_to_all_single(output, tensor, output_splits, input_splits, rank, size):
     """Like `all_to_all`, on parts of one tensor: rows by the splits, equal ones if left out."""
-    check(tensor, "all_to_all_single", "input")
-    check(output, "all_to_all_single", "output")
-    if output.dtype != tensor.dtype:
-        raise TypeError(
-            f"all_to_all_single: output is {short(output.dtype)}, input is {short(tensor.dtype)}"
-        )
-    out, source = flat(output), flat(tensor)
-    sources = _rows(source, tensor, input_splits, size, "input")
-    outs = _rows(out, output, output_splits, size, "output")
-    check_own(outs[rank].numel(), sources[rank].numel(), "all_to_all_single", rank)
-    words = describe("all_to_all_single", tensor)
-    call = _exchange(words, outs, sources, [output], rank, size)
+    op = "all_to_all_single"
+    check(tensor, op, "input")
+    check_output(output, op, "output")
+    check_same_kind(output, tensor, op, "output", "input")
+    out = room(output)
+    sources = _rows(flat(tensor), tensor, check_splits(tensor, input_splits, size, op, "input"))
+    outs = _rows(out, output, check_splits(output, output_splits, size, op, "output"))
+    check_own(outs[rank].numel(), sources[rank].numel(), op, rank)
+    call = _exchange(describe(op, tensor), outs, sources, [output], rank, size)
     _writes(call, output, out)
     return call
 
 
 def barrier(size):
     """Nobody leaves before everybody has come."""
-    nothing = torch.empty(0)
-    call = _call("barrier", "barrier()", nothing, [], size, reducer=reducer_of_nothing())
-    call.bind = lambda k: ({0: nothing}, {})
+    call = _call("barrier", "barrier()", _NOTHING, [], size, reducer=_Union())
+    call.bind = lambda k: ({0: _NOTHING}, {})
     return call
 
 
 # -- parts ---------------------------------------------------------------------------------
+
+_NOTHING = torch.empty(0)
 
 
 def _call(op, words, like, outputs, size, **more):
@@ -273,7 +316,7 @@ def _call(op, words, like, outputs, size, **more):
         like.dtype,
         like.numel() * like.element_size(),
         words,
-        agree=(short(like.dtype), tuple(like.shape)),
+        agree=(short(like.dtype), like.numel()),
         foreign=like.numel(),
         size=size,
         **more,
@@ -281,9 +324,12 @@ def _call(op, words, like, outputs, size, **more):
 
 
 def _exchange(words, outs, sources, outputs, rank, size):
+    sources = apart(sources, outs)
     call = _call("all_to_all", words, sources[0], outputs, size)
     call.foreign = None
-    call.nbytes = sum(t.numel() for t in sources) * sources[0].element_size()
+    # Ranks may send different amounts, and nobody knows the others': a fixed number, so that all
+    # choose the same algorithm, one for large messages.
+    call.nbytes = 1 << 20
     call.agree = (short(sources[0].dtype),)
     call.bind = lambda k: (
         {rank * size + d: t for d, t in enumerate(sources)},
@@ -302,97 +348,55 @@ def _writes(call, tensor, values):
         call.write_back.append((tensor, values))
 
 
-def _rows(values, tensor, splits, size, argument):
+def _rows(values, tensor, splits):
     """Cut a flat tensor by numbers of rows of the tensor it came from."""
     rows = tensor.shape[0] if tensor.dim() else 1
-    if not splits:
-        if rows % size:
-            raise ValueError(
-                f"all_to_all_single: {argument} has {rows} rows, which {size} ranks cannot share "
-                f"equally; give {argument}_split_sizes"
-            )
-        splits = [rows // size] * size
-    if len(splits) != size or sum(splits) != rows or min(splits) < 0:
-        raise ValueError(
-            f"all_to_all_single: {argument}_split_sizes={list(splits)} must be {size} numbers that "
-            f"add up to {argument}'s {rows} rows"
-        )
     width = values.numel() // rows if rows else 0
     return list(values.split([n * width for n in splits]))
 
 
-def reducer_of_nothing():
+class _Union:
     """For a barrier: its one chunk is empty, so combining has nothing to do."""
 
-    class Nothing:
-        name = "none"
+    name = "none"
 
-        def combine(self, out, left, right):
-            """Both are empty."""
+    def combine(self, out, left, right):
+        """Both are empty."""
 
-    return Nothing()
+
+def one(tensors, index, op):
+    """The one tensor of a list; torch's methods take lists for reasons long gone."""
+    if len(tensors) != 1 or index != 0:
+        raise ValueError(f"{op}: one tensor per rank is expected, got a list of {len(tensors)}")
+    return tensors[0]
+
+
+def same_count(left, right, op, left_name, right_name):
+    """Lists of a coalesced call belong together pair by pair."""
+    if len(left) != len(right):
+        raise ValueError(
+            f"{op}: {left_name} has {len(left)} entries, {right_name} has {len(right)}; expected "
+            "as many of each"
+        )
+    if not left:
+        raise ValueError(f"{op}: {left_name} is empty; expected at least one entry")
+
+
+def by_rank(output_lists, inputs, size):
+    """For a coalesced all_gather: one list per rank, each with one tensor per input."""
+    if len(output_lists) != size:
+        raise ValueError(
+            f"all_gather_coalesced: output_tensor_lists must have {size} lists, one per rank, got "
+            f"{len(output_lists)}"
+        )
+    for i, outputs in enumerate(output_lists):
+        if len(outputs) != len(inputs):
+            raise ValueError(
+                f"all_gather_coalesced: output_tensor_lists[{i}] has {len(outputs)} tensors, "
+                f"expected {len(inputs)}, one per input"
+            )
 
 
 def name_of(op):
     """SUM for torch's ReduceOp.SUM."""
-    return str(op.op if hasattr(op, "op") else op).rpartition(".")[2].partition(":")[0].rstrip(">")
-
-
-# -- checks --------------------------------------------------------------------------------
-
-
-def check(tensor, op, argument):
-    """Refuse what this backend can't move; the tensor."""
-    if tensor.device.type != "cpu":
-        raise ValueError(f"{op}: {argument} is on {tensor.device}; this backend serves the CPU")
-    if tensor.layout != torch.strided:
-        raise ValueError(f"{op}: {argument} has layout {tensor.layout}; only dense tensors")
-    return tensor
-
-
-def check_list(tensors, size, like, op, argument, even=False, written=True):
-    """A list argument: one tensor per rank, the right dtype, and no storage used twice."""
-    if len(tensors) != size:
-        raise ValueError(
-            f"{op}: {argument} must have {size} tensors, one per rank, got {len(tensors)}"
-        )
-    places = set()
-    for i, tensor in enumerate(tensors):
-        check(tensor, op, f"{argument}[{i}]")
-        if tensor.dtype != like.dtype:
-            raise TypeError(
-                f"{op}: {argument}[{i}] is {short(tensor.dtype)}, expected {short(like.dtype)}"
-            )
-        if even and tensor.numel() != like.numel():
-            raise ValueError(
-                f"{op}: {argument}[{i}] has shape {list(tensor.shape)}, expected "
-                f"{list(like.shape)} as this rank's tensor"
-            )
-        if written and tensor.numel():
-            if tensor.data_ptr() in places:
-                raise ValueError(
-                    f"{op}: {argument}[{i}] shares its memory with an entry before it, so all "
-                    "would show the last one written; make a tensor per rank, not [t] * world_size"
-                )
-            places.add(tensor.data_ptr())
-
-
-def check_whole(whole, part, size, op, whole_name, part_name):
-    """`whole` must have `size` times as many elements as `part`, of the same dtype."""
-    if whole.dtype != part.dtype:
-        raise TypeError(
-            f"{op}: {whole_name} is {short(whole.dtype)}, {part_name} is {short(part.dtype)}"
-        )
-    if whole.numel() != part.numel() * size:
-        raise ValueError(
-            f"{op}: {whole_name} has {whole.numel()} elements, expected {size} times the "
-            f"{part.numel()} of {part_name} (shapes {list(whole.shape)}, {list(part.shape)})"
-        )
-
-
-def check_own(out, own, op, rank):
-    """What a rank sends to itself must fit."""
-    if out != own:
-        raise ValueError(
-            f"{op}: rank {rank} keeps {own} elements for itself but has room for {out} of them"
-        )
+    return getattr(op, "op", op).name

@@ -9,24 +9,30 @@ which is also what tells the others. The group itself survives: `recover` meets 
 next generation's cards, and every process group, model and mesh that uses it stays valid.
 """
 
+import logging
 import os
+import threading
 from datetime import timedelta
 
 import torch.distributed as dist
 
+from teachdist import tracing
 from teachdist.backend import failure
+from teachdist.backend.again import Again
+from teachdist.backend.choosing import Chooser
 from teachdist.backend.executor import execute
 from teachdist.backend.identity import identify, title
-from teachdist.backend.options import algorithm_for
-from teachdist.backend.plan import plan
-from teachdist.backend.work import MailWork, Work, Worker
-from teachdist.diagnose import Door, View, Watch, call_site, stacks
+from teachdist.backend.route import Routes
+from teachdist.backend.turns import Turns
+from teachdist.backend.work import DONE, MailWork, Work
+from teachdist.diagnose import Door, View, Watch, call_site, poison, stacks
+from teachdist.diagnose.log import log
+from teachdist.diagnose.survey import leave_card
 from teachdist.links import Exchange, Header, LinkError, Links, Mail, Patience, Roster
 from teachdist.links.board import IDLE, IN_CALL, Page
 from teachdist.links.header import POINT_TO_POINT, number_of
 from teachdist.links.mail import Letter
 from teachdist.links.switchboard import MAIL
-from teachdist.tracing import recorder
 
 FLUSH = 5.0  # seconds that unfinished sends get when a rank leaves
 
@@ -51,9 +57,12 @@ class Member:
         self.shared = dist.PrefixStore(f"teachdist/{identity.key}", identity.store)
         self.page = Page(rank, identity.about(self))
         self.world = identity.world
-        self._worker = Worker(f"teachdist-{name}")
+        self._turns = Turns(f"teachdist-{name}")
+        self._numbering = threading.Lock()  # numbers are given in the order of turns
         self._number = number_of(identity.key)
-        self._fingerprints = {}
+        self.again = Again(self._right)
+        self._chooser = Chooser(self.shared, rank, size, options)
+        self._rolls = (-1, 0)
         stacks.prepare()
         self.meet()
 
@@ -64,9 +73,13 @@ class Member:
         self.roster.answer = door.answer
         world = self.world.view if self.world is not None else None
         self.view = View(self.title, self.roster, self.page, self.global_ranks, world, door)
+        self._card_file = leave_card(self.roster.known(self.rank), self._identity.key)
         self.links = Links(self.roster, self.page)
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
-        self._hosts = None
+        self.routes = Routes(self.rank, self.size, self._chooser)
+        self.again.forget()
+        meets = (self.who(self.rank), self.title, self.size, self.generation)
+        log.info('%s meets in group "%s" of %d ranks, generation %d', *meets)
 
     def _introduce(self):
         """Once torch has registered the group: show the description that it was given."""
@@ -75,7 +88,7 @@ class Member:
 
     def drain(self):
         """Wait until what this rank has under way is over."""
-        self._worker.drain()
+        self._turns.drain()
 
     def hang_up(self):
         """Close all connections of this generation."""
@@ -91,109 +104,149 @@ class Member:
 
     # -- collectives -------------------------------------------------------------------------
 
-    def run(self, calls, asynchronous, timeout, outputs=None):
-        """Run calls one after the other under one Work."""
+    def run(self, calls, asynchronous, timeout, outputs=None, closing=None, inputs=()):
+        """Run calls one after the other under one Work.
+
+        inputs: what must stay alive until they are over. closing: called then, before anybody is
+        told.
+        """
         self._usable(calls[0].words)
-        outputs = calls[0].outputs if outputs is None else outputs
-        work = Work(outputs)
         site = call_site()
-        numbered = []
-        for call in calls:
-            call.words = f"{call.words} at {site}"
-            numbered.append((self.sequence, call))
-            self.sequence += 1
         limit = seconds(timeout, self.timeout)
-
-        if not asynchronous:
-            self._worker.drain()
-            self._usable(calls[0].words)
-            self._execute_all(numbered, limit)
-            work.finish()
-            return work
-
-        def job():
+        here = not asynchronous and closing is None
+        with self._numbering:
+            first = self.sequence
+            self.sequence += len(calls)
+            here = here and self._turns.mine()
+            if not here:
+                work = Work(calls[0].outputs if outputs is None else outputs, closing)
+                if asynchronous and poison.on():
+                    work.veil = self._veil(calls)
+                self._turns.submit(lambda: self._job(work, first, calls, site, limit, inputs))
+        if here:
             try:
                 self._usable(calls[0].words)
-                self._execute_all(numbered, limit)
-            except BaseException as error:  # noqa: BLE001  it travels to whoever waits
-                work.finish(error)
-            else:
-                work.finish()
-
-        self._worker.submit(job)
+                for number, call in enumerate(calls, first):
+                    self._execute(number, call, f"{call.words} at {site}", limit)
+            finally:
+                self._turns.over()
+            return DONE
+        if not asynchronous:
+            try:
+                work.wait()
+            except KeyboardInterrupt as error:
+                # The links stay: the group's own thread may be waiting on them.
+                words = f"{calls[0].words} at {site}"
+                raise failure.fail(self, error, first, words) from None
         return work
 
-    def _execute_all(self, numbered, limit):
-        for sequence, call in numbered:
-            self._execute(sequence, call, limit)
+    def _veil(self, calls):
+        """Poison what the calls will write; they themselves work on what is under it."""
+        pending = []
+        for call in calls:
+            reads_only = {"broadcast": self.rank == call.root, "reduce": self.rank != call.root}
+            if not reads_only.get(call.op, False):
+                pending += call.outputs
+        veil = poison.Veil(pending)
+        for call in calls:
+            call.write_back = [(veil.real(tensor), values) for tensor, values in call.write_back]
+        return veil
 
-    def _execute(self, sequence, call, limit):
-        same = self._fingerprint(call, "")
-        self.page.write(IN_CALL, self.generation, sequence, call.words, same)
-        watch = Watch(self.view, call.words, self.options.hint_after, (sequence, same))
-        patience = Patience(limit, watch, call.words)
+    def _job(self, work, first, calls, site, limit, inputs):
         try:
-            if self._hosts is None:
-                self._hosts = self.roster.hosts(patience)
+            self._usable(calls[0].words)
+            for number, call in enumerate(calls, first):
+                self._execute(number, call, f"{call.words} at {site}", limit)
+        except BaseException as error:  # noqa: BLE001  it travels to whoever waits
+            work.finish(error)
+        else:
+            work.finish()
+        del inputs  # not before
+
+    def _execute(self, sequence, call, words, limit):
+        routes = self.routes
+        route = routes.of(call) if routes.hosts is not None else None
+        same = routes.same(call) if route is None else route.same
+        self.page.write(IN_CALL, self.generation, sequence, words, same)
+        watch = Watch(self.view, words, self.options.hint_after, (sequence, same))
+        patience = Patience(limit, watch, words)
+        try:
+            if route is None:
+                routes.hosts = self.roster.hosts(patience)
                 self.roster.watch_all(patience)
                 self._introduce()
-            name = algorithm_for(call.op, call.nbytes, self.size, self._hosts, self.options)
-            todo = plan(call.op, name, self.rank, self.size, call.root, self._hosts)
+                self.links.meet(patience)
+                route = routes.of(call)
             header = Header(
-                self._number,
-                self.generation,
-                sequence,
-                fingerprint=self._fingerprint(call, name),
+                self._number, self.generation, sequence, fingerprint=route.fingerprint
             )
-            observer = recorder(
-                op=call.op,
-                words=call.words,
-                algorithm=name,
-                group=self.name,
-                sequence=sequence,
-                rank=self.rank,
-                size=self.size,
-                nbytes=call.nbytes,
-            )
-            exchange = Exchange(header, call.words, patience, todo.width)
-            execute(call, todo, self.links, exchange, observer)
+            observer = self._recorder(call, words, sequence, route) if tracing.active() else None
+            exchange = Exchange(header, words, patience, route.plan.width)
+            call.route = route
+            execute(call, route.plan, self.links, exchange, observer)
             if observer is not None:
                 observer.done()
+            if log.isEnabledFor(logging.DEBUG):
+                self._log_call(sequence, words, route.algorithm.name, patience.waited)
         except (LinkError, KeyboardInterrupt) as error:
-            raise self._fail(error, sequence, call.words) from error
+            raise self._fail(error, sequence, words) from error
         finally:
-            self.page.write(IDLE, self.generation, sequence, call.words, same)
+            self.page.write(IDLE, self.generation, sequence, words, same)
 
-    def _fingerprint(self, call, algorithm):
-        how = call.reducer.name if call.reducer is not None else ""
-        key = (call.op, call.root, how, call.agree, algorithm)
-        if key not in self._fingerprints:
-            self._fingerprints[key] = number_of(repr(key))
-        return self._fingerprints[key]
+    def _log_call(self, sequence, words, algorithm, took):
+        me, took = self.who(self.rank), took * 1e6
+        said = (me, self.title, sequence, words, algorithm, took)
+        log.debug('%s: group "%s", call %d: %s by %s, %.0f us', *said)
+
+    def _recorder(self, call, words, sequence, route):
+        return tracing.recorder(
+            op=call.op,
+            words=words,
+            algorithm=route.algorithm.name,
+            group=self.name,
+            sequence=sequence,
+            rank=self.rank,
+            size=self.size,
+            nbytes=call.nbytes,
+        )
+
+    def _right(self, call):
+        """Whether a kept call may run by its old script."""
+        return call.route.fresh and not tracing.active()
 
     # -- point to point ----------------------------------------------------------------------
 
-    def send(self, view, peer, tag, words, outputs, fingerprint):
-        """Post a send of bytes to a group rank; a Work."""
-        letter, work = self._letter("send", peer, tag, view, words, outputs, fingerprint)
+    def send(self, parcel, peer, tag):
+        """Post a send of a `Parcel` to a group rank; a Work."""
+        letter, work = self._letter("send", parcel, peer, tag)
         header = Header(
-            self._number, self.generation, kind=POINT_TO_POINT, tag=tag, fingerprint=fingerprint
+            self._number,
+            self.generation,
+            kind=POINT_TO_POINT,
+            tag=tag,
+            fingerprint=parcel.fingerprint,
         )
         self.mail.send(header, letter.words.encode(), letter)
+        self._leave_to_background(letter)
         return work
 
-    def receive(self, view, peer, tag, words, outputs, fingerprint, landed):
-        """Post a receive from a group rank, or from anybody (None); a Work.
-
-        landed: called when the bytes are there, before the Work is done.
-        """
-        letter, work = self._letter("recv", peer, tag, view, words, outputs, fingerprint, landed)
+    def receive(self, parcel, peer, tag):
+        """Post a receive from a group rank, or from anybody (None); a Work."""
+        letter, work = self._letter("recv", parcel, peer, tag)
         self.mail.receive(letter)
+        self._leave_to_background(letter)
         return work
 
-    def _letter(self, kind, peer, tag, view, words, outputs, fingerprint, landed=None):
-        self._usable(words)
-        words = f"{words} at {call_site()}"
+    def next_roll(self):
+        """The number of this monitored barrier since the last collective."""
+        since, count = self._rolls
+        count = count + 1 if since == self.sequence else 0
+        self._rolls = (self.sequence, count)
+        return count
+
+    def _letter(self, kind, parcel, peer, tag):
+        self._usable(parcel.words)
+        words = f"{parcel.words} at {call_site()}"
         mail = self.mail
 
         def settle(letter):
@@ -201,8 +254,8 @@ class Member:
             error = letter.error
             if isinstance(error, LinkError):
                 error = failure.explain(self, error, None, words)
-            if error is None and landed is not None:
-                landed()
+            if error is None and parcel.landed is not None:
+                parcel.landed()
             work.finish(error)
 
         def drive(limit):
@@ -216,10 +269,16 @@ class Member:
             finally:
                 self.page.end_mail(place)
 
-        letter = Letter(peer, tag, view, kind, settle, fingerprint)
+        letter = Letter(peer, tag, parcel.view, kind, settle, parcel.fingerprint)
         letter.words = words
-        work = MailWork(outputs, drive)
+        work = MailWork(parcel.outputs, drive, parcel.closing)
+        work.veil = parcel.veil
         return letter, work
+
+    def _leave_to_background(self, letter):
+        """Nobody may ever wait for this letter: have it driven all the same."""
+        if not letter.done:
+            self.background()
 
     def background(self):
         """Have open sends and receives driven though nobody waits for them."""
@@ -244,17 +303,29 @@ class Member:
         """Free every other rank from waiting: their calls end with this message."""
         failure.release(self, failure.failure_of(self, message))
 
+    def forget(self):
+        """In a forked child: this membership is the parent's. Close the copies of its sockets."""
+        self.broken = failure.failure_of(
+            self,
+            f"this process is a fork of {self.who(self.rank)}, and a group's connections cannot be "
+            "shared",
+        )
+        self.roster.abandon()
+
     def leave(self):
         """Leave the group: finish what is queued, let sends go out, hang up."""
         if self.left or self.pid != os.getpid():
             return
-        self._worker.stop()
+        self._turns.stop()
         self.left = True
+        log.info('%s leaves group "%s"', self.who(self.rank), self.title)
         self.mail.close(FLUSH if self.broken is None else 0.0)
         self.page.leave()
         self.links.close()
         self.roster.close()
         self.page.close()
+        if self._card_file is not None:
+            self._card_file.unlink(missing_ok=True)
 
 
 def seconds(given, default):

@@ -1,8 +1,7 @@
 """Work: the handle of a collective that may still be under way.
 
-torch lets two methods of a Python Work be reached, `wait` and `get_future`; the rest of the
-documented interface is answered by torch's own holder object, wrongly. `patch_holder` repairs
-that: the holder does forward `get_future`, and on that way the real Work can be found.
+torch lets two methods of a Python Work be reached, `wait` and `get_future`; `holder.py` repairs
+the rest.
 
 Futures have traps of their own. `Future.set_exception` marks only the Python wrapper, C++ sees
 success (DistributedDataParallel then reads missing tensors and crashes), so a failure is raised
@@ -11,6 +10,7 @@ another collective, so futures are never completed by the thread that executes c
 by one that does nothing else (`_Completer`).
 """
 
+import os
 import queue
 import threading
 
@@ -19,42 +19,60 @@ import torch.distributed as dist
 
 from teachdist.links.waiting import TICK
 
-_asked = threading.local()
+# What `get_future` was last called on, in this thread: see `holder.py`.
+asked = threading.local()
 
 
 class Work(dist.Work):
-    """A collective's handle. `outputs` is what its future will hold: a list of tensors."""
+    """A collective's handle. `outputs` is what its future will hold: a list of tensors.
 
-    def __init__(self, outputs):
+    closing: called when the collective is over, before anybody is told (the profiler's event).
+    veil: poison over the outputs, lifted for whoever learns that the work is over.
+    """
+
+    veil = None
+
+    def __init__(self, outputs, closing=None):
         super().__init__()
         self.outputs = outputs
         self.error = None
+        self.source = None
+        self._closing = closing
         self._done = threading.Event()
         self._future = None
         self._base = None
         self._lock = threading.Lock()
-        self.source = None
 
     def finish(self, error=None):
-        """Settle: with `error` if the collective failed."""
+        """Settle: with `error` if the collective failed. Only the first call counts."""
+        closing, self._closing = self._closing, None
+        if closing is not None:
+            _completer.do_and_wait(closing)
         with self._lock:
+            if self._done.is_set():
+                return
             self.error = error
             self._done.set()
             base = self._base
         if base is not None:
-            _completer.complete(base, self)
+            _completer.do(lambda: base.set_result(self.outputs))
 
     def wait(self, timeout=None):
         """Block until done; True, or raises what went wrong. timedelta(0) means no limit."""
-        limit = timeout.total_seconds() if timeout else None
-        self._block(limit)
+        if not self._done.is_set():
+            self._block(timeout.total_seconds() if timeout else None)
+        self._lift()
         if self.error is not None:
             raise self.error
         return True
 
+    def _lift(self):
+        if self.veil is not None:
+            self.veil.lift()
+
     def _block(self, limit):
         waited = 0.0
-        while not self._done.wait(TICK if limit is None else min(TICK, limit)):
+        while not self._done.wait(TICK if limit is None else min(TICK, limit - waited)):
             waited += TICK
             if limit is not None and waited >= limit:
                 raise dist.DistBackendError(
@@ -63,26 +81,30 @@ class Work(dist.Work):
 
     def get_future(self):
         """A torch.futures.Future of the list of output tensors."""
-        _asked.work = self
+        asked.work = self
         with self._lock:
-            if self._future is None:
-                self._base = torch.futures.Future()
-                self._future = self._base.then(self._unwrap)
-                done = self._done.is_set()
-            else:
-                done = False
+            if self._future is not None:
+                return self._future
+            devices = sorted({t.device for t in self.outputs if t.device.type != "cpu"}, key=str)
+            base = self._base = torch.futures.Future(devices=devices or None)
+            self._future = base.then(self._unwrap)
+            done = self._done.is_set()
         if done:
-            self._base.set_result(self.outputs)
+            base.set_result(self.outputs)
         return self._future
 
     def _unwrap(self, base):
+        self._lift()
         if self.error is not None:
             raise self.error
         return base.value()
 
     def is_completed(self):
         """Whether the collective is over, well or badly."""
-        return self._done.is_set()
+        if self._done.is_set():
+            self._lift()
+            return True
+        return False
 
     def is_success(self):
         """Whether the collective is over and went well."""
@@ -101,27 +123,90 @@ class Work(dist.Work):
         return self.outputs
 
     def source_rank(self):
-        """For a receive: the rank that sent."""
+        """For a receive: the rank in the group that sent."""
         if self.source is None:
             raise RuntimeError("Work.source_rank: only a finished receive has a source")
         return self.source
 
     def synchronize(self):
-        """On the CPU the same as wait."""
+        """Wait, as the results are in host memory; on a GPU they are copied there by then."""
         self.wait()
+
+    def block_current_stream(self):
+        """Have what is queued next on the current stream see the result: by waiting here."""
+        self.wait()
+
+    def get_future_result(self):
+        """A torch.futures.Future of an int, the number of a WorkResult: 0 is success."""
+        return self.get_future().then(_result_number)
+
+
+def _result_number(future):
+    try:
+        future.value()
+    except RuntimeError:
+        return 3  # COMM_ERROR
+    return 0  # SUCCESS
+
+
+DONE = Work([])
+DONE.finish()
 
 
 class MailWork(Work):
     """The handle of a send or a receive: whoever waits drives it."""
 
-    def __init__(self, outputs, drive):
-        super().__init__(outputs)
+    def __init__(self, outputs, drive, closing=None):
+        super().__init__(outputs, closing)
         self._drive = drive
 
     def wait(self, timeout=None):
         """Block until done; True, or raises what went wrong."""
-        self._drive(timeout.total_seconds() if timeout else None)
+        if not self._done.is_set():
+            self._drive(timeout.total_seconds() if timeout else None)
         return super().wait(timeout)
+
+
+class AllWorks(Work):
+    """One handle for several operations: over when all are, failed when one is."""
+
+    def __init__(self, works):
+        super().__init__([t for work in works for t in work.outputs])
+        self._works = works
+
+    def wait(self, timeout=None):
+        """Block until all are done; True, or raises what went wrong first."""
+        for work in self._works:
+            work.wait(timeout)
+        self.finish()
+        return True
+
+    def is_completed(self):
+        """Whether all operations are over."""
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self):
+        """Whether all operations went well."""
+        return all(work.is_success() for work in self._works)
+
+    def exception(self):
+        """What went wrong first, or None."""
+        return next((work.error for work in self._works if work.error is not None), None)
+
+    def result(self):
+        """The output tensors of all operations."""
+        return [t for work in self._works for t in work.result()]
+
+    def get_future(self):
+        """A future of all output tensors."""
+        asked.work = self
+        if self._future is None:
+            both = torch.futures.collect_all([work.get_future() for work in self._works])
+            self._future = both.then(self._gathered)
+        return self._future
+
+    def _gathered(self, futures):
+        return [t for future in futures.value() for t in future.value()]
 
 
 class _Completer:
@@ -132,8 +217,9 @@ class _Completer:
         self._thread = None
         self._lock = threading.Lock()
 
-    def complete(self, base, work):
-        self._queue.put((base, work))
+    def do(self, job):
+        """Have job() run on the thread."""
+        self._queue.put(job)
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
@@ -141,98 +227,26 @@ class _Completer:
                 )
                 self._thread.start()
 
+    def do_and_wait(self, job):
+        """The same, and wait for its end; on the thread itself just run it."""
+        if threading.current_thread() is self._thread:
+            job()
+            return
+        done = threading.Event()
+
+        def both():
+            job()
+            done.set()
+
+        self.do(both)
+        done.wait()
+
     def _run(self):
         while True:
-            base, work = self._queue.get()
-            base.set_result(work.outputs)
-            del base, work
+            job = self._queue.get()
+            job()
+            del job
 
 
 _completer = _Completer()
-
-
-def _real(holder):
-    """The Work behind the object that torch hands to the caller, or None."""
-    if isinstance(holder, Work):
-        return holder
-    _asked.work = None
-    try:
-        _OLD["get_future"](holder)
-    except (RuntimeError, NotImplementedError):
-        return None
-    return _asked.work
-
-
-_OLD = {}
-
-
-def patch_holder():
-    """Make torch's holder answer as the Work inside it does; once per process."""
-    if _OLD:
-        return
-    _OLD["get_future"] = dist.Work.get_future
-    names = ("is_completed", "is_success", "exception", "result", "source_rank", "_source_rank")
-    for name in names:
-        old = getattr(dist.Work, name, None)
-        if old is None:
-            continue
-        _OLD[name] = old
-        setattr(dist.Work, name, _forward(name, old))
-
-
-def _forward(name, old):
-    def method(self, *args):
-        if isinstance(self, Work):
-            return old(self, *args)
-        work = _real(self)
-        if work is None:
-            return old(self, *args)
-        return getattr(work, name.lstrip("_"))(*args)
-
-    method.__name__ = name
-    method.__doc__ = old.__doc__
-    return method
-
-
-class Worker:
-    """Runs the asynchronous collectives of a group, one after the other, on a lazy thread."""
-
-    def __init__(self, name):
-        self._name = name
-        self._queue = queue.SimpleQueue()
-        self._thread = None
-        self._open = 0
-        self._idle = threading.Condition()
-
-    def submit(self, job):
-        """Have job() run after those before it."""
-        with self._idle:
-            self._open += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-        self._queue.put(job)
-
-    def drain(self):
-        """Wait until everything submitted is over (each job has a deadline of its own)."""
-        if self._open:
-            with self._idle:
-                while self._open:
-                    self._idle.wait(TICK)
-
-    def stop(self):
-        """End the thread after what is queued."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._queue.put(None)
-            self._thread.join(timeout=10)
-            self._thread = None
-
-    def _run(self):
-        while (job := self._queue.get()) is not None:
-            try:
-                job()
-            finally:
-                del job
-                with self._idle:
-                    self._open -= 1
-                    self._idle.notify_all()
+os.register_at_fork(after_in_child=_completer.__init__)

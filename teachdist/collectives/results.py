@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from teachdist.collectives.symbolic import counted
 from teachdist.collectives.tasks import TASKS
 
 MOST_BYTES = 1_000_000
@@ -72,7 +73,7 @@ class Report:
             for kind in entry["faults"]
         )
         for (name, kind), count in faults.most_common(5):
-            notes.append(f"{name}: {kind!r} was the counter-example {count} times")
+            notes.append(f"{name}: {kind!r} was the counter-example {counted(count, 'time')}")
         notes += [f"{file} left out: {reason}" for file, reason in self.unreadable.items()]
         return notes
 

@@ -198,7 +198,7 @@ class Execution:
                     )
 
     def _at_end(self, text):
-        return f"after the last of {self.rounds} rounds: {text}"
+        return f"at the end, after {counted(self.rounds, 'round')}: {text}"
 
     def _fault(self, kind, rank, chunk, text):
         raise Fault(kind, f"round {self.rounds}: rank {rank} {text}", self.rounds, rank, chunk)
@@ -229,7 +229,7 @@ class Execution:
         elif others:
             reason = f"rank {source} sends it chunk {', '.join(map(str, others))} instead"
         elif now is None:
-            reason = f"rank {source} is done after {len(rounds)} rounds"
+            reason = f"rank {source} is done after {counted(len(rounds), 'round')}"
         else:
             reason = f"rank {source} never sends it that"
         self._fault(
@@ -256,6 +256,11 @@ class Execution:
         with contextlib.suppress(AlgorithmError):
             rounds.extend(self.algorithm.steps(rank, self.size, self.root, self.hosts, guard))
         return rounds
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: "1 round", "2 rounds"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def ranks(contributors: int) -> str:

@@ -44,4 +44,6 @@ class Patience:
         if self.watch is not None:
             self.watch(ranks, waited)
         if waited >= self.timeout:
-            raise TimedOut(f"{self.what}: nothing came within {self.timeout:g} s", ranks)
+            raise TimedOut(
+                f"{self.what}: nothing came within the timeout of {self.timeout:g} s", ranks
+            )

@@ -42,7 +42,7 @@ def test_report_on_a_class(tmp_path):
     assert lines[0].split() == ["learner", "linear_broadcast", "barrier", "passed"]
     assert lines[1].split() == ["Ada", "yes", "(1)", "yes", "(1)", "2", "of", "13"]
     assert lines[2].split() == ["Bob", "no", "(1)", "-", "0", "of", "13"]
-    assert "linear_broadcast: 'missing' was the counter-example 1 times" in lines
+    assert "linear_broadcast: 'missing' was the counter-example 1 time" in lines
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,68 @@
+"""How backends come and go: made by torch through `register`, gone at the latest with the process.
+
+A process that ends without destroy_process_group still leaves its groups in order (unfinished
+sends go out, others see "has left"), and a forked child never touches what belongs to its
+parent: it closes its copies of the sockets and refuses to use the group.
+"""
+
+import atexit
+import os
+
+import torch.distributed as dist
+
+from teachdist.backend.backend import Backend, alive
+from teachdist.backend.holder import patch_holder
+from teachdist.backend.options import Options
+from teachdist.diagnose.log import configure
+
+
+def create(backend_options, pg_options):
+    """Made by torch for each group: the creator with `extended_api`."""
+    options = pg_options
+    timeout = backend_options.timeout
+    if options is None:
+        options = Options(timeout=timeout)
+    elif not isinstance(options, Options):
+        raise TypeError(
+            f'pg_options of backend "teachdist" must be teachdist.Options, got '
+            f"{type(options).__name__}"
+        )
+    return Backend(
+        backend_options.store,
+        backend_options.group_rank,
+        backend_options.group_size,
+        timeout,
+        backend_options.group_id,
+        backend_options.global_ranks_in_group,
+        options,
+    )
+
+
+def register():
+    """Make `init_process_group("teachdist")` work; torch calls it through the entry point."""
+    patch_holder()
+    configure()
+    if "teachdist" not in dist.Backend.backend_list:
+        dist.Backend.register_backend(
+            "teachdist", create, extended_api=True, devices=["cpu", "cuda"]
+        )
+
+
+def members():
+    """The memberships of this process that are not over."""
+    return [backend.member for backend in list(alive) if backend.member.pid == os.getpid()]
+
+
+@atexit.register
+def _leave_all():
+    for backend in list(alive):
+        if backend.member.pid == os.getpid():
+            backend.shutdown()
+
+
+def _in_forked_child():
+    for backend in list(alive):
+        backend.member.forget()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)

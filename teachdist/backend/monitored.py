@@ -1,0 +1,109 @@
+"""The monitored barrier: a barrier that says who did not come.
+
+An ordinary barrier only hangs when a rank is missing. Here rank 0 takes the roll: each other rank
+sends it a word and waits for an answer; rank 0 knows who has called and who has not, and
+answers only when all have. If time runs out it tells those who came at once, so that all fail
+together and nobody waits out its own time.
+
+The two words go by mail, under tags that users cannot have (negative ones). A tag counts the
+group's collectives so far and the monitored barriers since, so that what is left over from a
+barrier that failed cannot be taken for the next one.
+
+Source: torch.distributed documentation, "monitored_barrier"; the texts are those users know
+from gloo.
+"""
+
+import time
+from datetime import timedelta
+
+from teachdist.backend.point_to_point import Parcel
+from teachdist.links.header import number_of
+
+_KIND = number_of("monitored barrier")
+_FINE, _FAILED = 1, 2
+_PER_CALL = 1 << 20
+
+
+def monitored_barrier(member, seconds, wait_all_ranks):
+    """Block until all ranks of the group have come, at most `seconds`; None.
+
+    Raises RuntimeError; on rank 0 it names the ranks that are missing (the first one, or all with
+    wait_all_ranks), on the others it says that they did come.
+    """
+    roll = _Roll(member, seconds)
+    if member.rank == 0:
+        _call_roll(roll, wait_all_ranks)
+    else:
+        _answer_roll(roll)
+
+
+class _Roll:
+    """One monitored barrier on one rank."""
+
+    def __init__(self, member, seconds):
+        self.member, self.seconds = member, seconds
+        self.deadline = time.monotonic() + seconds
+        self.tag = -1 - member.sequence * _PER_CALL - member.next_roll()
+
+    def left(self):
+        return timedelta(seconds=max(0.001, self.deadline - time.monotonic()))
+
+    def parcel(self, word):
+        view = memoryview(bytearray([word]))
+        return Parcel(view, "monitored_barrier()", [], _KIND)
+
+
+def _call_roll(roll, wait_all_ranks):
+    member = roll.member
+    if roll.seconds <= 0:
+        raise RuntimeError(
+            f"[Rank {member.rank}]: Rank {member.global_ranks[0]} timed out in monitoredBarrier "
+            f"after {round(roll.seconds * 1000)} ms: it was given no time"
+        )
+    others = range(1, member.size)
+    words = {rank: roll.parcel(0) for rank in others}
+    works = {rank: member.receive(words[rank], rank, roll.tag) for rank in others}
+    missing, why = [], None
+    for rank, work in works.items():
+        try:
+            work.wait(roll.left())
+        except RuntimeError as error:
+            missing.append(rank)
+            why = why or error
+            if not wait_all_ranks:
+                break
+    answer = _FAILED if missing else _FINE
+    for rank in others:
+        if rank not in missing:
+            member.send(roll.parcel(answer), rank, roll.tag)
+    if missing:
+        raise RuntimeError(_missing(member, missing, roll.seconds, why)) from why
+
+
+def _answer_roll(roll):
+    member = roll.member
+    answer = roll.parcel(0)
+    try:
+        coming = member.receive(answer, 0, roll.tag)
+        member.send(roll.parcel(_FINE), 0, roll.tag).wait(roll.left())
+        coming.wait(roll.left())
+        why = None
+    except RuntimeError as error:
+        why = error
+    if why is None and answer.view[0] == _FINE:
+        return
+    me, first = member.global_ranks[member.rank], member.global_ranks[0]
+    raise RuntimeError(
+        f"[Rank {member.rank}]: Rank {me} successfully reached monitoredBarrier, but received "
+        f"errors while waiting for send/recv from rank {first}. Please check rank {first} logs "
+        f"for faulty rank.\n{why or 'It said that another rank did not come in time.'}"
+    ) from why
+
+
+def _missing(member, missing, seconds, why):
+    names = [str(member.global_ranks[rank]) for rank in missing]
+    who = f"Rank {names[0]}" if len(names) == 1 else f"Ranks {', '.join(names)}"
+    return (
+        f"[Rank {member.rank}]: {who} failed to pass monitoredBarrier in "
+        f"{round(seconds * 1000)} ms\n{why}"
+    )

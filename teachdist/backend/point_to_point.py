@@ -1,0 +1,81 @@
+"""Point to point: torch's send and recv as letters of the group's mail.
+
+A send is over when its bytes are out, a receive when they have landed in the caller's tensor.
+Both sides say what they are about (dtype and number of bytes), and a message that does not fit
+its receive is an error that names both, not a wrong tail of old values.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from teachdist.backend.call import describe
+from teachdist.backend.checks import check, check_output
+from teachdist.backend.memory import flat, is_view_of, put_back, room, view_bytes
+from teachdist.backend.profiling import opened
+from teachdist.diagnose import poison
+from teachdist.links.header import number_of
+
+
+@dataclass
+class Parcel:
+    """One message to be: its bytes, what it is called, and what is done once it is there."""
+
+    view: memoryview
+    words: str
+    outputs: list
+    fingerprint: int
+    closing: object = None
+    landed: object = None
+    veil: object = None
+
+
+def send(member, tensor, dst, tag):
+    """Send a tensor to group rank `dst`; a Work."""
+    check(tensor, "send", "tensor")
+    check_address(member, dst, tag, "send", "dst")
+    words = describe("send", tensor, f"dst={member.who(dst)}", f"tag={tag}")
+    closing = opened("send", [tensor])
+    values = flat(tensor)
+    parcel = Parcel(view_bytes(values), words, [tensor], kind_of(tensor.dtype), closing)
+    work = member.send(parcel, dst, tag)
+    work.keep = values  # the bytes must live until they are out
+    return work
+
+
+def receive(member, tensor, src, tag):
+    """Receive a tensor from group rank `src`, None for anybody; a Work."""
+    check_output(tensor, "recv", "tensor")
+    check_address(member, src, tag, "recv", "src")
+    source = "any" if src is None else member.who(src)
+    words = describe("recv", tensor, f"src={source}", f"tag={tag}")
+    closing = opened("recvAnySource" if src is None else "recv", [tensor])
+    values = room(tensor)
+    veil = poison.Veil([tensor]) if poison.on() else None
+    under = tensor if veil is None else veil.real(tensor)
+
+    def landed():
+        if not is_view_of(values, under):
+            put_back(values, under)
+
+    kind = kind_of(tensor.dtype)
+    parcel = Parcel(view_bytes(values), words, [tensor], kind, closing, landed, veil)
+    work = member.receive(parcel, src, tag)
+    work.keep = values
+    return work
+
+
+@lru_cache(maxsize=64)
+def kind_of(dtype):
+    """A fingerprint of what a message holds: the dtype; its length is checked apart."""
+    return number_of(f"mail {dtype}")
+
+
+def check_address(member, peer, tag, op, argument):
+    """The peer must be a rank of the group, the tag not one of the backend's own."""
+    if peer is not None and not 0 <= peer < member.size:
+        raise ValueError(
+            f"{op}: {argument}={peer} is not a rank of this group of {member.size}; its ranks are "
+            f"0 to {member.size - 1}"
+        )
+    if tag < 0:
+        raise ValueError(f"{op}: tag={tag} must not be negative")

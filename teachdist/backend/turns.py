@@ -1,0 +1,78 @@
+"""Turns: the collectives of a group run one at a time, in the order in which they were called.
+
+Collectives match by order, and all of a group's share its links, so two of them must never run
+at once. Where a call runs depends on who waits:
+
+- The caller waits anyway (async_op=False) and nothing is before it: right here, on the caller's
+  thread. That saves two changes of thread, which cost more than sending a small tensor.
+- Otherwise it queues for the group's own thread, which starts when first needed.
+
+A caller that finds others before it queues as well and waits, so that its turn stays its place in
+the order: a callback, autograd and the main thread may all use one group.
+"""
+
+import queue
+import threading
+
+from teachdist.links.waiting import TICK
+
+
+class Turns:
+    """Runs jobs (callables that raise nothing) in order."""
+
+    def __init__(self, name):
+        self._name = name
+        self._queue = queue.SimpleQueue()
+        self._thread = None
+        self._open = 0
+        self._changed = threading.Condition()
+        self._running = threading.Lock()
+
+    def submit(self, job):
+        """Have job() run after those before it, on the group's thread."""
+        with self._changed:
+            self._open += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+        self._queue.put(job)
+
+    def mine(self):
+        """Whether nobody is before this thread; if so the turn is taken until `over`."""
+        with self._changed:
+            if self._open:
+                return False
+            self._open += 1
+        self._running.acquire()
+        return True
+
+    def over(self):
+        """This thread's turn, which `mine` has taken, is over."""
+        self._running.release()
+        self._over()
+
+    def _over(self):
+        with self._changed:
+            self._open -= 1
+            if not self._open:
+                self._changed.notify_all()
+
+    def drain(self):
+        """Wait until everything submitted is over (each job has a deadline of its own)."""
+        with self._changed:
+            while self._open:
+                self._changed.wait(TICK)
+
+    def stop(self):
+        """End the thread after what is queued."""
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            self._queue.put(None)
+            thread.join(timeout=10)
+
+    def _run(self):
+        while (job := self._queue.get()) is not None:
+            with self._running:
+                job()
+            del job
+            self._over()
