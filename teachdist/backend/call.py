@@ -62,6 +62,9 @@ class Call:
     write_back: list = field(default_factory=list)
     after: list = field(default_factory=list)
     then: object = None
+    route: object = None  # how it went the last time, see `route.py`
+    kept: object = None  # see `again.py`
+    script: object = None
 
     def complete(self):
         """After the last round: finish reductions, copy back to strided or GPU tensors."""

@@ -8,8 +8,6 @@ backend knows strides or devices.
 
 import torch
 
-import torch
-
 from teachdist.links.raw import scratch, view_bytes
 
 __all__ = [

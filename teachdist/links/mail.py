@@ -35,8 +35,6 @@ from teachdist.links.wire import guarded
 PATIENT = 0.005  # seconds that an operation waits for its caller before a thread takes it on
 IDLE_LOOKS = 20  # looks without traffic after which the thread goes to sleep
 
-PATIENT = 0.005  # seconds that an operation waits for its caller before a thread takes it on
-
 
 class Letter:
     """One operation: a send on its way or a receive that waits; `done` once it is over."""
@@ -213,10 +211,6 @@ class Mail:
     def _background(self, watch, timeout):
         while not self._closed:
             self._work.wait()
-            # Most callers wait at once and drive by themselves: let them come first, or every
-            # blocking send would pay for two threads.
-            if self._over.wait(PATIENT):
-                return
             self._work.clear()
             quiet = 0
             while not self._closed and quiet < IDLE_LOOKS:

@@ -65,7 +65,7 @@ class Words:
     def __init__(self, rank, words):
         self.rank = rank
         self.words = words
-        self.theirs = {}
+        self.theirs = {}  # peer -> its counters, to look at: theirs[peer][READY]
         self._pipes = {}
         self.bell, self._own_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
@@ -79,16 +79,14 @@ class Words:
             raise OSError(f"{path} is {os.readlink(path)}, expected a pipe")
         self._pipes[peer] = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def reached(self, peer, counter, value):
-        """Whether `peer` is known to have raised its counter to `value`."""
-        return self.theirs[peer][counter] >= value
-
     def raise_to(self, counter, value, peers):
         """Raise this rank's counter; `peers` may wait for it."""
         self.words[counter] = value
-        fence()
+        with _lock:  # a fence
+            pass
+        theirs = self.theirs
         for peer in peers:
-            if self.theirs[peer][ASLEEP]:
+            if theirs[peer][ASLEEP]:
                 self._ring(peer, b"x")
 
     def wait(self, peer, counter, value, patience):
@@ -138,13 +136,9 @@ class Tokens(Words):
     A pipe holds 4096 tokens; a peer sends at most eight before it must wait for this rank.
     """
 
-    def __init__(self, rank, words):
-        super().__init__(rank, words)
-        self._seen = {}
-
-    def reached(self, peer, counter, value):
-        """Whether `peer` is known to have raised its counter to `value`."""
-        return self._seen.get((peer, counter), 0) >= value
+    def meet(self, peer, words, pid, bell):
+        """Get to know a peer; its counters are what it has told."""
+        super().meet(peer, [0] * len(words), pid, bell)
 
     def raise_to(self, counter, value, peers):
         """Raise this rank's counter; `peers` may wait for it."""
@@ -154,13 +148,13 @@ class Tokens(Words):
 
     def wait(self, peer, counter, value, patience):
         """Wait until `peer` has raised its counter to `value`."""
-        while not self.reached(peer, counter, value):
+        while self.theirs[peer][counter] < value:
             if not self._sleep(patience):
                 patience.over([peer])
 
     def _heard(self, data):
         for rank, counter, value in _TOKEN.iter_unpack(data):
-            self._seen[rank, counter] = value
+            self.theirs[rank][counter] = value
 
 
 def signals(rank, words):

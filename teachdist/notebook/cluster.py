@@ -253,10 +253,17 @@ class Cluster:
         """The ranks ``on`` (default: all), in a state to work; raises if they are not."""
         on = range(self.n) if on is None else on
         self._check_there(on)
-        if self._failed:
+        # A cell may have caught the error itself: then it went well, but its group has ended.
+        if self._failed or any(self._ask_everybody(rank.ended)):
             self._failed = False
-            self.ask(rank.recover, uuid.uuid4().hex)
+            self._ask_everybody(rank.recover, uuid.uuid4().hex)
         return on
+
+    def _ask_everybody(self, function, *args):
+        """Call a function on all ranks without asking first whether they are ready."""
+        asked = self._send(lambda _: (function, args), range(self.n))
+        self.wait(asked)
+        return [task.value for task in asked]
 
     def _check_there(self, on):
         there = processes.engines_of(self.client)

@@ -88,6 +88,12 @@ def pull(name):
     return eval(name, _shell().user_ns)
 
 
+def ended():
+    """Whether a group of this rank has ended with an error and must meet anew."""
+    backend = _backend()
+    return backend is not None and any(member.broken for member in backend.members())
+
+
 def recover(meeting):
     """After a failure, on all ranks: the groups are usable again. ``meeting``: a name, once."""
     backend = _backend()
