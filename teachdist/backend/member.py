@@ -148,6 +148,7 @@ class Member:
                 self._introduce()
             name = algorithm_for(call.op, call.nbytes, self.size, self._hosts, self.options)
             todo = plan(call.op, name, self.rank, self.size, call.root, self._hosts)
+            call.check_plan(todo)
             header = Header(
                 self._number,
                 self.generation,
@@ -170,6 +171,9 @@ class Member:
                 observer.done()
         except (LinkError, KeyboardInterrupt) as error:
             raise self._fail(error, sequence, call.words) from error
+        except Exception as error:  # the others must not wait for what will never come
+            self.release(f"{self.who(self.rank)} failed in {call.words}: {error!r}")
+            raise
         finally:
             self.page.write(IDLE, self.generation, sequence, call.words, same)
 

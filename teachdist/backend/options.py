@@ -67,6 +67,10 @@ def algorithm_for(op, nbytes, size, hosts, options):
     for chosen in (*reversed(_used), options.algorithms, _environment()):
         if op in chosen:
             return chosen[op]
+    if op == "all_to_all":
+        # Ranks may send different amounts, and nobody knows the others': the choice must not depend
+        # on them, nor may parts pass through ranks that don't know how large they are.
+        return "direct"
     return choose(op, nbytes, size, hosts=hosts).name
 
 
