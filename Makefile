@@ -18,6 +18,7 @@ bench: $(VENV)/.lab
 
 test: $(VENV)/.dev chromium
 	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --nbval --nbval-cell-timeout=180 notebooks
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/build.py

@@ -10,23 +10,19 @@ __version__ = "0.1.0"
 
 # name -> module that defines it
 _PUBLIC = {
-    "Algorithm": "teachdist.collectives",
-    "algorithm": "teachdist.collectives",
-    "catalog": "teachdist.collectives",
-    "cost": "teachdist.collectives",
-    "prove": "teachdist.collectives",
-    "Topology": "teachdist.collectives",
-    "Options": "teachdist.backend",
-    "use": "teachdist.backend",
-    "Cluster": "teachdist.notebook",
-    "load_ipython_extension": "teachdist.notebook",
-    "DeviceMesh": "teachdist.mesh",
-    "init_device_mesh": "teachdist.mesh",
-    "Join": "teachdist.join",
-    "Joinable": "teachdist.join",
-    "JoinHook": "teachdist.join",
-    "show": "teachdist.notebook",
-    "trace": "teachdist.tracing",
+    name: module
+    for module, names in {
+        "teachdist.collectives": (
+            "Algorithm algorithm catalog choose cost describe_rounds draw_svg exercise exercises "
+            "frames get lower_bound plot_cost prove Recv Reduce Refused report Send Topology"
+        ),
+        "teachdist.backend": "guard Options use",
+        "teachdist.notebook": "Cluster load_ipython_extension show",
+        "teachdist.mesh": "DeviceMesh init_device_mesh",
+        "teachdist.join": "Join Joinable JoinHook",
+        "teachdist.tracing": "trace",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = ["__version__", *_PUBLIC]

@@ -129,6 +129,11 @@ class Recorder:
             record.calls.append(self.call)
 
 
+def active():
+    """Whether anybody traces now."""
+    return bool(_tracers)
+
+
 def recorder(**fields):
     """A `Recorder` if anybody traces now, else None. Fields: those of `TracedCall`."""
     if not _tracers:

@@ -44,21 +44,20 @@ class Outcome:
 _scenes = 0
 
 
-def play(scene, *args, n=2, timeout=30.0, options=None, hosts=None, leave=True):
+def play(scene, *args, n=2, timeout=30.0, options=None, hosts=None):
     """Run scene(rank, *args) on n ranks; their outcomes.
 
     timeout: of the group, in seconds. options: keywords for `teachdist.Options`. hosts: for each
-    rank a name; ranks with different names take each other for ranks of different hosts. leave:
-    whether ranks destroy their group at the end.
+    rank a name; ranks with different names take each other for ranks of different hosts.
     """
     global _scenes
     _scenes += 1
-    how = (_scenes, n, timeout, options or {}, hosts, leave)
+    how = (_scenes, n, timeout, options or {}, hosts)
     return shared_pool(n, backend=None).run(_play, scene, args, how)
 
 
 def _play(scene, args, how):
-    number, n, timeout, options, hosts, leave = how
+    number, n, timeout, options, hosts = how
     from teachdist.backend import Options, guard
 
     rank, directory = int(os.environ["RANK"]), Path(os.environ["RANKS_DIRECTORY"])
@@ -84,7 +83,7 @@ def _play(scene, args, how):
         error.__traceback__ = error.__cause__ = error.__context__ = None
         outcome.error = error
     outcome.seconds = time.monotonic() - began
-    if dist.is_initialized() and (leave or outcome.error is not None):
+    if dist.is_initialized():
         dist.destroy_process_group()
     log.removeHandler(handler)
     os.environ.pop("TEACHDIST_HOST", None)

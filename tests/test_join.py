@@ -1,4 +1,5 @@
 import contextlib
+import warnings
 
 import pytest
 import torch
@@ -355,9 +356,13 @@ def test_the_model_is_free_again_after_leaving():
                 model(torch.ones(1))
         with Join([model]), Recorder() as again:
             model(torch.ones(1)).sum().backward()
-        return sizes, again
+        with TorchJoin([model]):
+            model(torch.ones(1)).sum().backward()
+        with Recorder() as torchs, torch.no_grad():
+            model(torch.ones(1))
+        return sizes, again, torchs
 
-    assert shared_pool(2).run(train) == [([], [1, 1])] * 2
+    assert shared_pool(2).run(train) == [([], [1, 1], [1, 1])] * 2  # torch's goes on voting
 
 
 def test_an_exception_inside_passes_through():
@@ -388,6 +393,43 @@ def test_warns_of_idle_ranks_once():
 
     with RankPool(2) as pool:
         assert pool.run(train) == [1, 1.0]
+
+
+def test_leaves_warning_filters_alone():
+    def train(manager):
+        before = list(warnings.filters)
+        with manager([Adder()]):
+            pass
+        return warnings.filters == before
+
+    with RankPool(2) as pool:
+        assert pool.run(train, Join) == [True, True]
+        assert pool.run(train, TorchJoin) == [False, False]
+
+
+def test_returns_itself():
+    def enter():
+        with Join([Adder()]) as entered:
+            return isinstance(entered, Join)
+
+    assert shared_pool(2).run(enter) == [True, True]
+
+
+def test_initialising_the_base_class_is_optional():
+    class Forgetful(TorchJoinable):
+        def __init__(self):
+            pass
+
+        join_hook = Adder.join_hook
+        join_device = Adder.join_device
+        join_process_group = Adder.join_process_group
+
+    def train(adder):
+        with pytest.raises(AssertionError, match="constructor calls"):
+            TorchJoin.notify_join_context(adder)
+        return Join.notify_join_context(adder)
+
+    assert shared_pool(2).run(lambda: train(Forgetful())) == [None, None]
 
 
 # What cannot work under Join

@@ -113,6 +113,14 @@ def test_same_mesh_and_slices(shape, names):
                 assert outcome(ours.__getitem__, some) == outcome(theirs.__getitem__, some), some
 
 
+def test_documented_2_by_8_mesh():
+    for rank in range(16):
+        with playing(rank, 16):
+            mesh = init_device_mesh("cpu", (2, 8), mesh_dim_names=("dp", "tp"))
+            assert mesh.mesh.tolist() == [list(range(8)), list(range(8, 16))]
+            assert mesh.get_coordinate() == [rank // 8, rank % 8]
+
+
 FLATTENED = [
     ((2, 2, 2), ("dp", "cp", "tp"), ("dp", "cp"), None),
     ((2, 2, 2), ("dp", "cp", "tp"), ("cp", "tp"), "inner"),
@@ -227,6 +235,66 @@ def test_same_part_of_the_world():
             else:
                 assert ours.mesh.tolist() == theirs.mesh.tolist() == inside
                 assert ours.get_coordinate() is theirs.get_coordinate() is None
+                # torch has no answer to these, ours are in test_mesh.py
+                with pytest.raises(IndexError):
+                    theirs.get_group("a")
+                with pytest.raises(RuntimeError):
+                    theirs["a"]
+
+
+def test_a_rank_listed_twice_is_refused_on_every_rank():
+    for rank in range(4):
+        with playing(rank, 4):
+            with pytest.raises(ValueError, match=r"lists ranks \[1\] more than once"):
+                DeviceMesh("cpu", [[0, 1], [1, 3]])
+            if rank == 1:  # torch notices there, too, others get a mesh
+                with pytest.raises(AssertionError):
+                    TorchMesh("cpu", [[0, 1], [1, 3]], _init_backend=False)
+            else:
+                TorchMesh("cpu", [[0, 1], [1, 3]], _init_backend=False)
+
+
+def test_names_and_device_type_are_checked_however_a_mesh_is_made():
+    with playing(0, 4):
+        for make in (DeviceMesh, lambda *args, **kwargs: mesh_of_world(*args, **kwargs)):
+            with pytest.raises(RuntimeError, match="has no index"):
+                make("cpu:0", [0, 1, 2, 3])
+            with pytest.raises(RuntimeError, match="one for each"):
+                make("cpu", [0, 1, 2, 3], mesh_dim_names=("a", "b"))
+        with pytest.raises(RuntimeError, match="not all different"):
+            DeviceMesh("cpu", [[0, 1], [2, 3]], mesh_dim_names=("a", "a"))
+        with pytest.raises(ValueError, match="at least one rank"):
+            init_device_mesh("cpu", (0, 4))
+        with pytest.raises(ValueError, match="has no ranks"):
+            DeviceMesh("cpu", [])
+        assert TorchMesh.from_group(dist.group.WORLD, "cpu:0").device_type == "cpu:0"
+
+
+def mesh_of_world(device_type, mesh, **kwargs):
+    return DeviceMesh.from_group(dist.group.WORLD, device_type, mesh, **kwargs)
+
+
+def test_slicing_by_a_flattened_name_does_not_warn():
+    with playing(1, 4):
+        ours = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
+        theirs = torch_init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
+        assert ours["a", "b"].flatten() == ours["a_b"]
+        theirs._flatten()
+        with pytest.warns(UserWarning, match="will be deprecated"):
+            assert theirs["a_b"] == ours["a_b"]
+
+
+def test_coordinate_is_the_documented_list():
+    with playing(6, 8):
+        assert init_device_mesh("cpu", (2, 4)).get_coordinate() == [1, 2]
+        assert torch_init_device_mesh("cpu", (2, 4)).get_coordinate() == (1, 2)
+
+
+def test_local_rank_follows_the_group_not_the_coordinate():
+    with playing(1, 2):
+        for mesh in (DeviceMesh("cpu", [1, 0]), TorchMesh("cpu", [1, 0])):
+            assert list(mesh.get_coordinate()) == [0]
+            assert mesh.get_local_rank() == 1
 
 
 REFUSED = [

@@ -62,6 +62,9 @@ class Call:
     write_back: list = field(default_factory=list)
     after: list = field(default_factory=list)
     then: object = None
+    route: object = None  # how it went the last time, see `route.py`
+    kept: object = None  # see `again.py`
+    script: object = None
 
     def check_plan(self, plan):
         """Refuse an algorithm that passes on chunks of which only their sender knows the size."""

@@ -19,6 +19,7 @@ otherwise the cards of the former life would answer.
 import contextlib
 import hashlib
 import json
+import os
 import re
 import weakref
 from dataclasses import dataclass
@@ -105,4 +106,6 @@ def _address(store):
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     host, port = getattr(store, "host", None), getattr(store, "port", None)
-    return f"{host}:{port}" if host else getattr(store, "path", "") or type(store).__name__
+    if host:
+        return f"{host}:{port}"
+    return getattr(store, "path", "") or f"{type(store).__name__} of process {os.getpid()}"

@@ -70,6 +70,8 @@ def share_memory(left, right):
 
 def cut(tensor, pieces):
     """Cut a flat tensor into `pieces` parts of nearly equal length (some may be empty)."""
+    if pieces == 1:
+        return [tensor]
     total = tensor.numel()
     edges = [total * i // pieces for i in range(pieces + 1)]
-    return [tensor[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return torch.split_with_sizes(tensor, [b - a for a, b in zip(edges, edges[1:], strict=False)])

@@ -8,12 +8,13 @@ that chose differently is told so instead of computing nonsense.
 import contextlib
 import os
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
-from teachdist.collectives import DEFINITIONS, choose, get
+from teachdist.collectives import DEFINITIONS, get
 
-_Base = (getattr(dist, "BackendBase", None) or dist._Backend).Options
+_Base: Any = (getattr(dist, "BackendBase", None) or dist._Backend).Options
 
 
 class Options(_Base):
@@ -35,7 +36,13 @@ class Options(_Base):
         return self._own_limit if self._own_limit is not None else timedelta(seconds=default)
 
 
-_used = []
+_used: list[dict] = []
+_changes = 0
+
+
+def asked():
+    """A number that changes whenever `use` begins or ends: choices made before may be old."""
+    return _changes
 
 
 @contextlib.contextmanager
@@ -45,12 +52,15 @@ def use(**algorithms):
     Holds for every thread of the process, so also for the calls that autograd makes for
     DistributedDataParallel.
     """
+    global _changes
     entry = checked(algorithms)
     _used.append(entry)
+    _changes += 1
     try:
         yield
     finally:
         _used.remove(entry)
+        _changes += 1
 
 
 def checked(algorithms):
@@ -62,16 +72,12 @@ def checked(algorithms):
     return dict(algorithms)
 
 
-def algorithm_for(op, nbytes, size, hosts, options):
-    """The name of the algorithm for a call of `nbytes` bytes among `size` ranks."""
+def chosen_by_user(op, options):
+    """The name of the algorithm that the user chose for a collective, or None."""
     for chosen in (*reversed(_used), options.algorithms, _environment()):
         if op in chosen:
             return chosen[op]
-    if op == "all_to_all":
-        # Ranks may send different amounts, and nobody knows the others': the choice must not depend
-        # on them, nor may parts pass through ranks that don't know how large they are.
-        return "direct"
-    return choose(op, nbytes, size, hosts=hosts).name
+    return None
 
 
 def _environment():

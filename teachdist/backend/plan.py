@@ -17,6 +17,7 @@ sender publishes in that round.
 from dataclasses import dataclass, field
 
 from teachdist.collectives import Recv, Reduce, Send, get
+from teachdist.links.exchange import only_turns
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ class Plan:
     """All rounds of one rank.
 
     chunks: how many the data is cut into. width: the most chunks that any rank publishes in one
-    round.
+    round. turns: those of data that need not be cut into segments.
     """
 
     op: str
@@ -70,6 +71,7 @@ class Plan:
     chunks: int
     rounds: tuple
     width: int
+    turns: tuple
 
 
 _plans = {}
@@ -104,7 +106,8 @@ def _plan(algorithm, rank, size, root, hosts):
                     "send it in that round; teachdist.prove shows where they differ"
                 )
         rounds.append(_round(actions[rank], rank, published))
-    return Plan(algorithm.op, algorithm.name, algorithm.chunks(size), tuple(rounds), width)
+    chunks = algorithm.chunks(size)
+    return Plan(algorithm.op, algorithm.name, chunks, tuple(rounds), width, only_turns(rounds))
 
 
 def _round(actions, rank, published):

@@ -89,7 +89,9 @@ def run(ranks, plan):
             except queue.Empty:
                 dead = [r for r, p in enumerate(processes) if p.exitcode]
                 if dead:
-                    raise RuntimeError(f"rank {dead[0]} of the benchmark failed; see above") from None
+                    raise RuntimeError(
+                        f"rank {dead[0]} of the benchmark failed; see above"
+                    ) from None
                 continue
             if row is None:
                 break

@@ -7,11 +7,13 @@ from teachdist.collectives.catalog import catalog, get
 from teachdist.collectives.choose import Choice, choose
 from teachdist.collectives.cost import Cost, cost
 from teachdist.collectives.draw import draw_svg
+from teachdist.collectives.exercises import Exercise, Verdict, exercise, exercises
 from teachdist.collectives.formula import LowerBound, lower_bound
 from teachdist.collectives.frames import describe_rounds, frames
 from teachdist.collectives.own import Refused, algorithm, ensure_proven
 from teachdist.collectives.plot import curves, plot_cost
 from teachdist.collectives.prove import CounterExample, Proof, prove
+from teachdist.collectives.results import Report, report
 from teachdist.collectives.rounds import Algorithm, AlgorithmError
 from teachdist.collectives.schedule import DEFINITIONS, Definition, Recv, Reduce, Send
 from teachdist.collectives.topology import PRESETS, Topology
@@ -42,13 +44,16 @@ __all__ = [
     "Cost",
     "CounterExample",
     "Definition",
+    "Exercise",
     "LowerBound",
     "Proof",
     "Recv",
     "Reduce",
     "Refused",
+    "Report",
     "Send",
     "Topology",
+    "Verdict",
     "algorithm",
     "catalog",
     "choose",
@@ -57,9 +62,12 @@ __all__ = [
     "describe_rounds",
     "draw_svg",
     "ensure_proven",
+    "exercise",
+    "exercises",
     "frames",
     "get",
     "lower_bound",
     "plot_cost",
     "prove",
+    "report",
 ]

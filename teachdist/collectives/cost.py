@@ -105,17 +105,22 @@ def cost(
             "actions, too many to simulate; give it a formula= or, if all ranks do the same, "
             'symmetry="shift"'
         )
-    parts = (formula, None, None, None) if clock is None else clock
+    simulated = clock is not None
+    parts: tuple = clock or (formula, None, None, None)
+    seconds, latency, transfer, combining = parts
     return Cost(
         made.op,
         made.name,
         nbytes,
         ranks,
         topology,
-        *parts,
+        seconds,
+        latency,
+        transfer,
+        combining,
         formula,
         pretty(made.formula) if made.formula else None,
-        "formula" if clock is None else "simulated",
+        "simulated" if simulated else "formula",
     )
 
 

@@ -35,7 +35,7 @@ def frames(
     that frame is empty.
     """
     run = Execution(resolve(algorithm, op, chunks), size, root, hosts)
-    film = []
+    film: list[dict] = []
     held = _readable(run.held)
     while True:
         try:
@@ -104,8 +104,7 @@ def _frame(number, messages, before, after, fault):
 
 def _readable(held):
     return [
-        {str(chunk): members(value.contributors) for chunk, value in sorted(chunks.items())}
-        for chunks in held
+        {str(chunk): members(who) for chunk, (who, _) in sorted(chunks.items())} for chunks in held
     ]
 
 

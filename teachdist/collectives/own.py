@@ -43,7 +43,7 @@ def algorithm(
     def register(generator) -> Algorithm:
         made = make(op, generator, name, chunks, when, formula)
         verdict = prove(made, ranks=EVERY_SMALL_SIZE)
-        if not verdict:
+        if isinstance(verdict, CounterExample):
             raise Refused(verdict)
         add(made)
         _proven[made] = set(verdict.sizes)
@@ -65,6 +65,6 @@ def ensure_proven(made: Algorithm, size: int, hosts: tuple[int, ...] | None = No
     if case in known:
         return
     verdict = prove(made, ranks=size, hosts=hosts)
-    if not verdict:
+    if isinstance(verdict, CounterExample):
         raise Refused(verdict)
     known.add(case)

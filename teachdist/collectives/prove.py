@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from teachdist.collectives.catalog import find_op, get, make
 from teachdist.collectives.rounds import Algorithm
 from teachdist.collectives.schedule import definition_of
-from teachdist.collectives.symbolic import Execution, Fault
+from teachdist.collectives.symbolic import Execution, Fault, counted
 
 EVERY_SMALL_SIZE = range(1, 17)
 
@@ -50,7 +50,7 @@ class Proof:
 
     def __str__(self):
         last = self.sizes[-1]
-        counts = f"{self.rounds[last]} rounds, {self.messages[last]} messages"
+        counts = f"{counted(self.rounds[last], 'round')}, {counted(self.messages[last], 'message')}"
         if len(self.sizes) > 1:
             counts = f"at {last} ranks: {counts}"
         text = f"proven: {self.name!r} is {_article(self.op)} for {_sizes(self.sizes)} ({counts})"

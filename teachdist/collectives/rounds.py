@@ -116,12 +116,12 @@ class Algorithm:
         With `guard` a generator that neither yields nor ends is stopped too (slower: `guard.py`).
         """
         self.check(rank, size, root, hosts)
-        wanted = {}
+        wanted: dict = {}
         if self.takes_root:
             wanted["root"] = root
         if self.takes_hosts:
             wanted["hosts"] = (0,) * size if hosts is None else tuple(hosts)
-        run = guarded if guard else _call
+        run = guarded if guard else None
         produced = _attempt(run, self.generator, rank, size, where=(rank, 0), **wanted)
         if not isinstance(produced, Iterator):
             raise AlgorithmError(
@@ -166,14 +166,10 @@ class Algorithm:
 _END = object()
 
 
-def _call(function, *args, **kwargs):
-    return function(*args, **kwargs)
-
-
 def _attempt(run, function, *args, where, **kwargs):
     """Run the learner's code; what it raises becomes an AlgorithmError of that rank and round."""
     try:
-        return run(function, *args, **kwargs)
+        return run(function, *args, **kwargs) if run else function(*args, **kwargs)
     except Runaway:
         raise AlgorithmError(
             "endless",

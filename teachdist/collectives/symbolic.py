@@ -16,17 +16,13 @@ Cost: one dictionary operation per chunk sent; the sets are ints, so a thousand 
 from __future__ import annotations
 
 import contextlib
-from typing import NamedTuple
 
 from teachdist.collectives.rounds import Algorithm, AlgorithmError
-from teachdist.collectives.schedule import Recv, Reduce, Send, definition_of, members
+from teachdist.collectives.schedule import Reduce, Send, definition_of, members
 
-
-class Value(NamedTuple):
-    """What a chunk holds: who is in it (bits), and a fingerprint of the order of combining."""
-
-    contributors: int
-    order: int
+# What a chunk holds: who is in it (bits), and a fingerprint of the order of combining. A plain
+# tuple, because there are p * p of them and Python's collector soon lets plain tuples of ints be.
+Value = tuple[int, int]
 
 
 class Fault(Exception):
@@ -59,7 +55,7 @@ class Execution:
         self.held: list[dict[int, Value]] = []
         for rank in range(size):
             start = self.definition.start(rank, size, root, self.chunks)
-            values = {bits: Value(bits, bits) for bits in set(start.values())}
+            values = {bits: (bits, bits) for bits in set(start.values())}
             self.held.append({chunk: values[bits] for chunk, bits in start.items()})
         self.rounds = 0  # done so far
         self.messages = 0  # all chunks for one peer in one round are one message
@@ -93,7 +89,7 @@ class Execution:
         seen: dict[int, int] = {}
         for rank in range(self.size):
             for chunk in self._wanted(rank):
-                order = self.held[rank][chunk].order
+                _, order = self.held[rank][chunk]
                 if seen.setdefault(chunk, order) != order:
                     return False
         return True
@@ -123,8 +119,7 @@ class Execution:
 
     def _receive(self, rank, mine, wire) -> None:
         held = self.held[rank]
-        came: dict[int, type] = {}  # chunk -> how it was received
-        several: dict[int, list[tuple[int, Value]]] = {}  # chunk -> all that is to be combined
+        coming: dict[int, list[tuple[int, Value, type]]] = {}
         for action in mine:
             kind = type(action)
             if kind is Send:
@@ -133,7 +128,15 @@ class Execution:
             value = wire.pop((source, rank, chunk), None)
             if value is None:
                 self._fault_deadlock(rank, source, chunk)
-            if chunk in came and not kind is came[chunk] is Reduce:
+            coming.setdefault(chunk, []).append((source, value, kind))
+        for chunk, arrived in coming.items():
+            if all(way is Reduce for _, _, way in arrived):
+                held[chunk] = self._combine(rank, chunk, arrived)
+            elif len(arrived) == 1:
+                source, value, _ = arrived[0]
+                self._check_replacing(rank, source, chunk, value)
+                held[chunk] = value
+            else:
                 self._fault(
                     "overwritten",
                     rank,
@@ -141,14 +144,6 @@ class Execution:
                     f"gets chunk {chunk} more than once and one would overwrite the other; only "
                     "Reduce may come more than once",
                 )
-            came[chunk] = kind
-            if kind is Recv:
-                self._check_replacing(rank, source, chunk, value)
-                held[chunk] = value
-            else:
-                several.setdefault(chunk, []).append((source, value))
-        for chunk, arriving in several.items():
-            held[chunk] = self._combine(rank, chunk, arriving)
 
     def _combine(self, rank, chunk, arriving) -> Value:
         """The receiver's own value and those that arrive, in order of rank."""
@@ -159,19 +154,20 @@ class Execution:
                 chunk,
                 f"reduces chunk {chunk}, but {self.definition.op} combines nothing; use Recv",
             )
-        operands = [*arriving, (rank, self.held[rank][chunk])]
+        operands = [(source, value) for source, value, _ in arriving]
+        operands.append((rank, self.held[rank][chunk]))
         operands.sort()
-        contributors, order = 0, None
-        for _, value in operands:
-            if contributors & value.contributors and not self.definition.union:
+        (_, (contributors, order)), *rest = operands
+        for _, (others, their_order) in rest:
+            if contributors & others and not self.definition.union:
                 self._fault_double(rank, chunk, operands)
-            contributors |= value.contributors
-            order = value.order if order is None else hash((order, value.order))
-        return Value(contributors, order)
+            contributors |= others
+            order = hash((order, their_order))
+        return contributors, order
 
     def _check_replacing(self, rank, source, chunk, value):
         there = self.held[rank].get(chunk)
-        lost = there.contributors & ~value.contributors if there else 0
+        lost = there[0] & ~value[0] if there else 0
         if lost:
             self._fault(
                 "overwritten",
@@ -194,7 +190,7 @@ class Execution:
                         rank,
                         chunk,
                     )
-                missing = wanted & ~value.contributors
+                missing = wanted & ~value[0]
                 if missing:
                     text = f"rank {rank} has chunk {chunk} without the contribution of"
                     raise Fault(
@@ -202,16 +198,16 @@ class Execution:
                     )
 
     def _at_end(self, text):
-        return f"after the last of {self.rounds} rounds: {text}"
+        return f"at the end, after {counted(self.rounds, 'round')}: {text}"
 
     def _fault(self, kind, rank, chunk, text):
         raise Fault(kind, f"round {self.rounds}: rank {rank} {text}", self.rounds, rank, chunk)
 
     def _fault_double(self, rank, chunk, operands):
         """Name the first sender, in order of rank, whose data overlaps what is there already."""
-        there = dict(operands)[rank].contributors
-        for source, value in operands:
-            twice = there & value.contributors
+        there, _ = dict(operands)[rank]
+        for source, (contributors, _) in operands:
+            twice = there & contributors
             if source == rank:
                 continue
             if twice:
@@ -221,7 +217,7 @@ class Execution:
                     chunk,
                     f"adds chunk {chunk} from rank {source}, and so counts {ranks(twice)} twice",
                 )
-            there |= value.contributors
+            there |= contributors
 
     def _fault_deadlock(self, rank, source, chunk):
         rounds = self._rounds_of(source)
@@ -233,7 +229,7 @@ class Execution:
         elif others:
             reason = f"rank {source} sends it chunk {', '.join(map(str, others))} instead"
         elif now is None:
-            reason = f"rank {source} is done after {len(rounds)} rounds"
+            reason = f"rank {source} is done after {counted(len(rounds), 'round')}"
         else:
             reason = f"rank {source} never sends it that"
         self._fault(
@@ -260,6 +256,11 @@ class Execution:
         with contextlib.suppress(AlgorithmError):
             rounds.extend(self.algorithm.steps(rank, self.size, self.root, self.hosts, guard))
         return rounds
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: "1 round", "2 rounds"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def ranks(contributors: int) -> str:

@@ -32,8 +32,9 @@ class Topology:
     alpha: float
     beta: float
     gamma: float = 0.0
-    alpha_between: float | None = None
-    beta_between: float | None = None
+    # None is replaced at once by the price inside, so that readers always find a float.
+    alpha_between: float = None  # type: ignore[assignment]
+    beta_between: float = None  # type: ignore[assignment]
     ranks_per_host: int | None = None
     name: str = "given"
 

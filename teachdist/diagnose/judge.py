@@ -125,6 +125,20 @@ def circle(places):
     return []
 
 
+def crossing(places, waiting):
+    """A sentence if ranks of `places` wait elsewhere for those that wait here; or "".
+
+    waiting: the ranks that are in a call of this group.
+    """
+    for place in places:
+        if place.elsewhere is not None and (both := set(place.elsewhere.awaits) & set(waiting)):
+            return (
+                f" {ranks_words({place.rank, *both})} wait for each other in two groups: all ranks "
+                "must use groups in the same order."
+            )
+    return ""
+
+
 def whereabouts(places):
     """Where each rank is: "rank 1 is in user code at data.py:57; rank 2 has ended"."""
     said = {}
@@ -138,9 +152,9 @@ def whereabouts(places):
 def _where(place):
     """A place as the end of a sentence; its verb is the singular."""
     if place.elsewhere is not None:
-        group, entry = place.elsewhere
+        entry = place.elsewhere.entry
         number = "" if entry.mail else f", call {entry.number}"
-        return f'is in another group: "{group}"{number}, in {entry.call}'
+        return f'is in another group: "{place.elsewhere.group}"{number}, in {entry.call}'
     if place.state == DEAD:
         last = f"; last seen {place.position.words()}" if place.entry is not None else ""
         return f"is dead: its process has ended{last}"
@@ -192,7 +206,8 @@ def verdict(group, places):
     waiting += " and ".join(dict.fromkeys(place.entry.call for place in here))
     if not late:
         return f"{head}all ranks are in call {number}, {here[0].entry.call}: it is under way."
-    return f"{head}{waiting}. Not there: {whereabouts(late)}.{clue(calls)}"
+    crossed = crossing(late, [p.rank for p in here])
+    return f"{head}{waiting}. Not there: {whereabouts(late)}.{crossed}{clue(calls)}"
 
 
 def _nobody_waits(places):

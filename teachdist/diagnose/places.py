@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, replace
 
 from teachdist.diagnose.door import ask
-from teachdist.links.board import IDLE, IN_CALL, LEFT, Window, pages_of
+from teachdist.links.board import IDLE, IN_CALL, LEFT, positions_of
 
 CALL, USER, GONE, DEAD, ABSENT = "call", "user", "left", "dead", "absent"
 SILENT, CLOSED = "silent", "closed"
@@ -29,15 +29,16 @@ class Place:
 
     rank: its number in the job. state: CALL (in a call of the group), USER (in the user's code),
     GONE (left the group), DEAD (its process has ended), ABSENT (never joined), SILENT (cannot be
-    seen from here) or CLOSED (on another host, where nobody answers any more). position: its page. line: what its main thread is doing, if it was asked.
-    elsewhere: (name of another group, entry) for a call of another group in which it is.
+    seen from here) or CLOSED (on another host, where nobody answers any more). position: its
+    page. line: what its main thread is doing, if it was asked. elsewhere: the `Elsewhere` of a
+    call of another group in which it is.
     """
 
     rank: int
     state: str
     position: object = None
     line: str = ""
-    elsewhere: tuple | None = None
+    elsewhere: object = None
 
     @property
     def entry(self):
@@ -51,6 +52,22 @@ class Place:
             return {}
         latest = max((e.generation for e in self.position.calls.values()), default=0)
         return {n: e for n, e in self.position.calls.items() if e.generation == latest}
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A call of another group. awaits: for which ranks of the job it waits, if it has long."""
+
+    group: str
+    entry: object
+    awaits: tuple = ()
+
+    @classmethod
+    def of(cls, position):
+        """From the page of that group."""
+        ranks = position.about.get("ranks") or ()
+        awaits = tuple(ranks[r] if r < len(ranks) else r for r in position.awaits)
+        return cls(position.about.get("group", "?"), position.entry, awaits)
 
 
 @dataclass
@@ -118,7 +135,7 @@ def _place(view, rank, until):
         position = answer.page_of(view.group, rank)
         if position is None:
             return Place(number, GONE)
-    others = _on_this_host(card.pid) if card.host == roster.host else answer.pages
+    others = positions_of(card.pid) if card.host == roster.host else answer.pages
     state = CALL if position.state == IN_CALL else USER
     line = answer.line if answer is not None and state == USER else ""
     return Place(number, state, position, line, _elsewhere(others, position))
@@ -132,24 +149,13 @@ def _outside(view, rank, number, until):
     there = _place(world, world.global_ranks.index(number), until)
     if there.state in (DEAD, SILENT, CLOSED):
         return replace(there, position=None)
-    entry = there.entry if there.state == CALL else None
-    elsewhere = (world.group, entry) if entry is not None else there.elsewhere
+    elsewhere = Elsewhere.of(there.position) if there.state == CALL else there.elsewhere
     return Place(number, ABSENT, None, there.line, elsewhere)
 
 
-def _on_this_host(pid):
-    positions = []
-    for where in pages_of(pid):
-        with contextlib.suppress(OSError, ValueError):
-            window = Window(where)
-            positions.append(window.read())
-            window.close()
-    return positions
-
-
 def _elsewhere(positions, here):
-    """A call of another group that the same process is in: (group's name, entry)."""
+    """A call of another group that the same process is in."""
     for position in positions:
         if position.state == IN_CALL and position.about.get("id") != here.about.get("id"):
-            return position.about.get("group", "?"), position.entry
+            return Elsewhere.of(position)
     return None

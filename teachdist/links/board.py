@@ -39,6 +39,7 @@ import struct
 import tempfile
 import threading
 import time
+import weakref
 from dataclasses import dataclass, field
 
 CALLS, MAILS = 40, 8  # slots for collectives, and for sends and receives
@@ -321,53 +322,78 @@ def own_pages():
         return list(_board.used.values()) if _board is not None else []
 
 
+_boards = weakref.WeakValueDictionary()  # (device, inode) -> a mapping of another's whole board
+
+
 class Window:
-    """Another rank's page, mapped read-only."""
+    """Another rank's page, mapped read-only.
+
+    All pages of one process are seen through one mapping, for each holds a file descriptor.
+    """
 
     def __init__(self, place):
         path, _, index = place.rpartition(":")
         pid, _, fd = path.partition(":")
         if pid.isdigit() and fd.isdigit():
             path = f"/proc/{pid}/fd/{fd}"
+        self._at = int(index) * PAGE
+        self._map = self._open(path, self._at + PAGE)
+        self._id = _HEAD.unpack_from(self._map, self._at)[-1]
+
+    @staticmethod
+    def _open(path, size):
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            offset = int(index) * PAGE
-            self._map = mmap.mmap(handle, PAGE, prot=mmap.PROT_READ, offset=offset)
+            about = os.fstat(handle)
+            key = (about.st_dev, about.st_ino)
+            board = _boards.get(key)
+            if board is None or len(board) < size:
+                board = mmap.mmap(handle, about.st_size, prot=mmap.PROT_READ)
+                _boards[key] = board
         finally:
             os.close(handle)
-        self._id = _HEAD.unpack_from(self._map, 0)[-1]
+        if len(board) < size:
+            raise OSError(f"{path} is shorter than its place says")
+        return board
 
     def read(self):
         """The owner's position now (the last one that it wrote, if it is gone)."""
-        position = _read(self._map)
-        if _HEAD.unpack_from(self._map, 0)[-1] == self._id:
+        position = _read(self._map, self._at)
+        if _HEAD.unpack_from(self._map, self._at)[-1] == self._id:
             return position
         return Position(position.pid, position.rank, LEFT, None)  # now another group's page
 
-    def abort(self):
-        """Only whether the owner has released the others; see `Position.abort`."""
-        return _abort(self._map)
-
     def offer(self):
         """(generation, memory, bell): the owner's last offer; generation -1 before the first."""
-        generation, memory, bell = _OFFER.unpack_from(self._map, _OFFER_AT)
+        generation, memory, bell = _OFFER.unpack_from(self._map, self._at + _OFFER_AT)
         return generation - 1, memory, bell
 
+    def abort(self):
+        """Only whether the owner has released the others; see `Position.abort`."""
+        return _abort(self._map, self._at)
+
     def close(self):
-        """Unmap the page."""
-        self._map.close()
+        """Let go of the mapping."""
+        self._map = None
 
 
-def pages_of(pid):
-    """The places of all pages of a process on this host, for `Window`: found without its help."""
-    places = []
+def positions_of(pid):
+    """What all pages of a process on this host say: found without its help."""
+    positions = []
     with contextlib.suppress(OSError):
         for fd in os.listdir(f"/proc/{int(pid)}/fd"):
             path = f"/proc/{pid}/fd/{fd}"
             if NAME in os.readlink(path):
-                count = os.stat(path).st_size // PAGE
-                places += [f"{pid}:{fd}:{index}" for index in range(count)]
-    return places
+                positions += _pages_in(pid, fd, os.stat(path).st_size // PAGE)
+    return positions
+
+
+def _pages_in(pid, fd, count):
+    for index in range(count):
+        with contextlib.suppress(OSError, ValueError):
+            position = Window(f"{pid}:{fd}:{index}").read()
+            if position.pid == int(pid):  # a process also has others' boards open
+                yield position
 
 
 def _dumps(about):
@@ -379,26 +405,30 @@ def _dumps(about):
     return text
 
 
-def _read(page):
-    magic, pid, rank, left, size, _ = _HEAD.unpack_from(page, 0)
+def _read(page, at=0):
+    magic, pid, rank, left, size, _ = _HEAD.unpack_from(page, at)
     about = {}
     if magic == _MAGIC and size:
         with contextlib.suppress(ValueError):
-            about = json.loads(bytes(page[_ABOUT_AT : _ABOUT_AT + min(size, _ABOUT_MAX)]))
-    entries = [entry for slot in range(CALLS + MAILS) if (entry := _entry(page, slot))]
+            start = at + _ABOUT_AT
+            about = json.loads(bytes(page[start : start + min(size, _ABOUT_MAX)]))
+    slots = range(at + _SLOTS_AT, at + PAGE, _SLOT)
+    entries = [entry for slot in slots if (entry := _entry(page, slot))]
     calls = {entry.number: entry for entry in entries if not entry.mail}
     # Of several calls under way the youngest is where the rank is; else the one ended last.
     entry = max(entries, key=lambda e: (e.state, e.counter), default=None)
     state = LEFT if left else entry.state if entry else IDLE
-    return Position(pid, rank, state, entry, _abort(page), _awaits(page, entry), calls, about)
+    awaits = _awaits(page, at, entry)
+    return Position(pid, rank, state, entry, _abort(page, at), awaits, calls, about)
 
 
 def _entry(page, slot):
+    end = slot + _ENTRY.size
     for _ in range(20):
         # The end first: if the beginning still says the same afterwards, nobody wrote meanwhile.
-        tail = int.from_bytes(page[_slot_end(slot) - 8 : _slot_end(slot)], "little")
+        tail = int.from_bytes(page[end - 8 : end], "little")
         counter, mail, state, size, generation, number, since, fingerprint, text, _ = (
-            _ENTRY.unpack_from(page, _SLOTS_AT + slot * _SLOT)
+            _ENTRY.unpack_from(page, slot)
         )
         if counter == tail:
             break
@@ -408,22 +438,20 @@ def _entry(page, slot):
     return Entry(counter, state, generation, number, since, fingerprint, call, bool(mail))
 
 
-def _slot_end(slot):
-    return _SLOTS_AT + slot * _SLOT + _ENTRY.size
-
-
-def _awaits(page, entry):
-    stamp, count = _AWAITS.unpack_from(page, _AWAITS_AT)
+def _awaits(page, at, entry):
+    at += _AWAITS_AT
+    stamp, count = _AWAITS.unpack_from(page, at)
     if entry is None or entry.state != IN_CALL or stamp < entry.counter or count > _AWAITS_MAX:
         return ()
-    return struct.unpack_from(f"<{count}I", page, _AWAITS_AT + _AWAITS.size)
+    return struct.unpack_from(f"<{count}I", page, at + _AWAITS.size)
 
 
-def _abort(page):
-    raised, generation, culprit, when, length = _ABORT.unpack_from(page, _ABORT_AT)
+def _abort(page, at):
+    at += _ABORT_AT
+    raised, generation, culprit, when, length = _ABORT.unpack_from(page, at)
     if not raised:
         return None
-    start = _ABORT_AT + _ABORT.size
+    start = at + _ABORT.size
     text = bytes(page[start : start + min(length, _ABORT_MAX)])
     return Abort(generation, culprit, text.decode(errors="replace"), when, raised == 2)
 

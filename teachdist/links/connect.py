@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from teachdist.links.board import Window, alive
 from teachdist.links.errors import PeerLost
 from teachdist.links.shm import ShmLinks
+from teachdist.links.sockets import Sockets
 from teachdist.links.switchboard import COLLECTIVE, INQUIRY, MAIL, NEWS, hang_up, switchboard
-from teachdist.links.tcp import Sockets, TcpLinks
+from teachdist.links.tcp import TcpLinks
 from teachdist.links.threads import ThreadLinks
 from teachdist.links.waiting import TICK
 
@@ -78,11 +79,11 @@ class Roster:
     def _key(self, rank):
         return f"card/{self.generation}/{rank}"
 
-    def _put_through(self, generation, purpose, rank, sock):
+    def _put_through(self, generation, purpose, rank, sock, offer):
         if purpose in (INQUIRY, NEWS):
             return self.answer is not None and self.answer(purpose, rank, sock)
         sockets = self._sockets.get(purpose)
-        return generation == self.generation and sockets and sockets.arrived(rank, sock)
+        return generation == self.generation and sockets and sockets.arrived(rank, sock, offer)
 
     def sockets(self, purpose):
         """This rank's connections for collectives or for mail."""
@@ -106,6 +107,11 @@ class Roster:
         """The card of `peer`, waiting for it if it has not joined yet."""
         until_ready(lambda: self.known(peer), peer, patience)
         return self._cards[peer]
+
+    def shares(self, peer):
+        """Whether memory may be shared with `peer`: same host, and nobody has said no."""
+        card = self._cards.get(peer)
+        return card is not None and card.host == self.host and shm_wanted()
 
     def hosts(self, patience):
         """For each rank the number of its host, counted in order of rank: (0, 0, 1, 1)."""
@@ -176,7 +182,7 @@ class Roster:
 class Links:
     """All links of one rank in a group: per turn, `post` what goes out, `take` what comes in.
 
-    Turns are aligned: what is posted in turn k is taken in turn k. A chunk is a flat tensor.
+    Turns are aligned: what is posted in turn k is taken in turn k.
     Which kind serves a peer is settled when the first collective meets all cards.
     """
 
@@ -188,7 +194,7 @@ class Links:
         self._threads = ThreadLinks(roster)
         self._shm = None
         self._parts = {}
-        self.closed = False
+        self._wanted = shm_wanted()
 
     def meet(self, patience):
         """Settle the kind of link with every peer; once, before the first turn."""
@@ -198,10 +204,13 @@ class Links:
         }
         local = {p for p in here if cards[p].pid == os.getpid()}
         sharing = self._share(sorted(here - local), cards, patience) if here - local else ()
-        for peer in cards:
+        for peer in cards.keys() - {self.roster.rank}:
             self.kinds[peer] = (
                 self._threads if peer in local else self._shm if peer in sharing else self._tcp
             )
+        if len(set(self.kinds.values())) == 1:  # as is usual: then there is nothing to split
+            link = next(iter(self.kinds.values()))
+            self.post, self.take, self.release = link.post, link.take, link.release
 
     def _share(self, peers, cards, patience):
         """Take and offer memory; the peers with whom that worked in both directions.
@@ -209,7 +218,7 @@ class Links:
         A rank without memory offers -1: its peers then use sockets with it, as it does with them.
         """
         try:
-            if os.environ.get("TEACHDIST_SHM") == "0":
+            if not self._wanted:
                 raise OSError("TEACHDIST_SHM=0 says so")
             self._shm = ShmLinks(self.roster.rank)
             self.page.offer(self.roster.generation, self._shm.memory, self._shm.signals.bell)
@@ -234,32 +243,25 @@ class Links:
         """How many connections there are now."""
         return len(self.roster.sockets(COLLECTIVE).connections)
 
-    def begin(self, exchange):
-        """A call begins."""
-        if not self.kinds:
-            self.meet(exchange.patience)
-        if self._shm is not None:
-            self._shm.begin(exchange)
-
-    def post(self, exchange, turn, chunks):
-        """Begin to send this turn's chunks, {chunk: flat tensor}; they must stay as they are."""
-        for link, part in self._split(turn.rnd):
+    def post(self, exchange, turn, rnd, chunks):
+        """Begin to send this turn's chunks, {chunk: bytes}; they must stay as they are."""
+        for link, part in self._split(rnd):
             link.post(exchange, turn, part, chunks)
 
-    def take(self, exchange, turn, wants):
-        """Wait for the turn's messages, and until what was posted for it is out.
+    def take(self, exchange, turn, rnd, wants):
+        """Wait for the turn's messages, {(peer, chunk): Want}, and until its own are out.
 
-        wants[peer, chunk] is (number of elements or None, dtype, tensor to fill or None). The
-        answer, {(peer, chunk): tensor}, is good until `release` of the same turn.
+        What has no room of its own is answered, {(peer, chunk): tensor}, and good until `release`
+        of the same turn.
         """
         arrived = {}
-        for link, part in self._split(turn.rnd):
+        for link, part in self._split(rnd):
             arrived |= link.take(exchange, turn, part, wants)
         return arrived
 
-    def release(self, exchange, turn):
+    def release(self, exchange, turn, rnd):
         """What `take` gave has been read."""
-        for link, part in self._split(turn.rnd):
+        for link, part in self._split(rnd):
             link.release(exchange, turn, part)
 
     def _split(self, rnd):
@@ -283,6 +285,11 @@ class Links:
         self._tcp.close()
         if self._shm is not None:
             self._shm.close()
+
+
+def shm_wanted():
+    """Whether ranks of one host are to share memory: unless TEACHDIST_SHM=0."""
+    return os.environ.get("TEACHDIST_SHM") != "0"
 
 
 def until_ready(ask, peer, patience):

@@ -35,7 +35,7 @@ MAX_CHUNKS = 1 << 20
 MAX_LENGTH = 1 << 46
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Header:
     """What a message says about itself before its bytes. Lengths are in bytes."""
 

@@ -12,21 +12,28 @@ what lets two ranks send to each other at once, with messages larger than any bu
 system: while a rank waits for its own send to go out it keeps taking in what comes.
 
 Whoever waits does the work: the caller of a blocking operation drives the connections itself,
-which saves two changes of thread per message. Operations that nobody waits for are driven by
-one lazy thread (`drive_in_background`), which sleeps while there are none.
+which saves two changes of thread per message. One drives, others wait for it. Operations that
+nobody waits for are driven by a lazy thread: it looks every `PATIENT` seconds while there is
+traffic, hands over as soon as a caller comes, and sleeps when all is done.
+
+Between ranks of one host the connections go through shared memory; see `stream.py`. Nothing here
+knows the difference.
 """
 
 import contextlib
 import select
 import threading
+import time
 from collections import deque
 
 from teachdist.links.errors import LinkError, Mismatch, PeerLost
 from teachdist.links.header import GOODBYE, POINT_TO_POINT, SIZE, Header
+from teachdist.links.signals import SPIN, give_way
 from teachdist.links.waiting import Patience
-from teachdist.links.wire import guarded, send_some
+from teachdist.links.wire import guarded
 
 PATIENT = 0.005  # seconds that an operation waits for its caller before a thread takes it on
+IDLE_LOOKS = 20  # looks without traffic after which the thread goes to sleep
 
 
 class Letter:
@@ -52,7 +59,9 @@ class Letter:
 
 
 class Arrived:
-    """A message in memory, or on its way into it."""
+    """A message in memory."""
+
+    __slots__ = ("data", "header", "source", "words")
 
     def __init__(self, source, header, words, data):
         self.source, self.header, self.words, self.data = source, header, words, data
@@ -64,71 +73,103 @@ class Mail:
     def __init__(self, roster, sockets):
         self.roster = roster
         self.sockets = sockets
-        self._lock = threading.RLock()  # whoever holds it drives
-        self._settled = threading.Condition()
+        # Everything below is touched only with the lock; who drives sleeps without it.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._driver = None  # "caller" or "thread", while one drives
+        self._callers = 0
         self._receives = []
         self._arrived = []
-        self._outgoing = {}
+        self._unsent = {}  # peer -> messages that wait for a connection
         self._readers = {}
+        self._filling = {}  # peer -> receive into which a message is being read
+        self._settled = []  # (letter, error), to be told without the lock
+        self._poll = select.poll()
+        self._polled = {}
         self._thread = None
+        self._awake = False
+        self._traffic = 0
         self._work = threading.Event()
         self._over = threading.Event()
         self._closed = False
 
     def send(self, header, words, letter):
         """Post a send. Its buffer must stay as it is until the letter is done."""
-        head = header.sized(len(words), 1, len(letter.buffer))
-        with self._settled:
-            if letter.peer == self.roster.rank:
-                data = bytes(letter.buffer)
-                self._arrived.append(Arrived(letter.peer, head, words.decode(), data))
-            else:
-                parts = [memoryview(head.pack() + words), letter.buffer]
-                queue = self._outgoing.setdefault(letter.peer, deque())
-                queue.append((letter, [p for p in parts if len(p)]))
-            over = self._match()
+        size = len(letter.buffer)
         if letter.peer == self.roster.rank:
-            letter.finish()
-        self._settle_all(over)
-        self.sockets.ring()
+            message = Arrived(
+                letter.peer, header.sized(len(words), 1, size), words.decode(), bytes(letter.buffer)
+            )
+            with self._lock:
+                self._take(message)
+                self._settled.append((letter, None))
+        else:
+            head = memoryview(header.message(0, 0, words, (size,)))
+            item = (letter, [head, letter.buffer] if size else [head])
+            with self._lock:
+                channel = self.sockets.connections.get(letter.peer)
+                if channel is None:
+                    self._unsent.setdefault(letter.peer, deque()).append(item)
+                else:
+                    channel.queue.append(item)
+                    self._push(letter.peer, channel)
+        self._tell()
+        self._nudge(letter)
 
     def receive(self, letter):
         """Post a receive; bytes go into its buffer, the sender's rank into `source`."""
-        with self._settled:
-            self._receives.append(letter)
-            over = self._match()
-        self._settle_all(over)
-        self.sockets.ring()
+        with self._lock:
+            self._post(letter)
+        self._tell()
+        self._nudge(letter)
+
+    def _nudge(self, letter):
+        """Whoever drives, asleep, must look anew."""
+        self._traffic += 1
+        if not letter.done and self._driver is not None:
+            self.sockets.ring()
 
     def wait(self, letter, patience):
         """Drive the connections, or wait for who does, until the letter is done.
 
         An operation whose wait ends early (time-out, Ctrl-C) is withdrawn.
         """
-        try:
-            self._await(letter, patience)
-        except BaseException as error:
-            self._fail(letter, LinkError(f"withdrawn: {error}", letter.peer))
-            raise
+        if not letter.done:
+            try:
+                self._await(letter, patience, "caller")
+            except BaseException as error:
+                self._withdraw(letter, LinkError(f"withdrawn: {error}", letter.peer))
+                raise
         if letter.error is not None:
             raise letter.error
 
-    def _await(self, letter, patience):
-        while not letter.done:
-            if self._lock.acquire(blocking=False):
-                try:
-                    self._drive(lambda: letter.done, patience, letter)
-                finally:
-                    self._lock.release()
-                    with self._settled:
-                        self._settled.notify_all()
-            else:
-                with self._settled:
-                    if not letter.done and not self._settled.wait(patience.tick()):
-                        patience.over(self._awaited(letter))
+    def _await(self, letter, patience, who):
+        with self._lock:
+            self._callers += who == "caller"
+        try:
+            while not letter.done:
+                with self._lock:
+                    while self._driver is not None and not letter.done:
+                        if self._driver == "thread":
+                            self.sockets.ring()
+                        if not self._changed.wait(patience.tick()):
+                            break
+                    mine = self._driver is None and not letter.done
+                    if mine:
+                        self._driver = who
+                if mine:
+                    self._drive(letter, patience, who)
+                elif not letter.done:
+                    patience.over(self._awaited(letter))
+        finally:
+            with self._lock:
+                self._callers -= who == "caller"
 
     def drive_in_background(self, watch, timeout):
-        """Have the open operations driven by a thread."""
+        """Have the open operations driven by a thread, if nobody waits for them soon."""
+        if self._awake or self._closed:
+            return
+        self._awake = True
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._background, args=(watch, timeout), name="teachdist-mail", daemon=True
@@ -138,9 +179,13 @@ class Mail:
 
     def pending(self):
         """The operations that are not done."""
-        with self._settled:
-            sends = [letter for q in self._outgoing.values() for letter, _ in q]
-            return sends + list(self._receives)
+        with self._lock:
+            return self._pending()
+
+    def _pending(self):
+        queues = [channel.queue for channel in self.sockets.connections.values()]
+        queues += self._unsent.values()
+        return [letter for queue in queues for letter, _ in queue] + self._receives
 
     def close(self, flush=0.0):
         """Let sends go out for at most `flush` seconds, then end every open operation."""
@@ -155,50 +200,67 @@ class Mail:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
         with self._lock:
-            for letter in self.pending():
-                self._fail(letter, PeerLost("the group was shut down", letter.peer))
+            for letter in self._pending():
+                self._settled.append((letter, PeerLost("the group was shut down", letter.peer)))
+            self._receives.clear()
             self.sockets.close()
+        self._tell()
 
-    # -- the driver ------------------------------------------------------------------------
+    # -- driving ---------------------------------------------------------------------------
 
     def _background(self, watch, timeout):
         while not self._closed:
             self._work.wait()
-            # Most callers wait at once and drive by themselves: let them come first, or every
-            # blocking send would pay for two threads.
-            if self._over.wait(PATIENT):
-                return
             self._work.clear()
-            while not self._closed and (open_ones := self.pending()):
-                patience = Patience(timeout, watch)
+            quiet = 0
+            while not self._closed and quiet < IDLE_LOOKS:
+                # Most callers wait at once and drive by themselves: let them come first, or every
+                # blocking send would pay for two threads.
+                before = self._traffic
+                if self._over.wait(PATIENT):
+                    return
+                waiting = self.pending()
+                quiet = 0 if waiting or self._traffic != before else quiet + 1
+                if not waiting or self._callers:
+                    continue
                 try:
-                    self.wait(open_ones[0], patience)
+                    self._await(waiting[0], Patience(timeout, watch), "thread")
                 except LinkError as error:
-                    if not open_ones[0].done:
-                        self._fail(open_ones[0], error)
+                    self._withdraw(waiting[0], error)
+            self._awake = False
+            if self.pending():  # one came just now and relied on this thread
+                self._awake = True
+                self._work.set()
 
-    def _drive(self, until, patience, letter):
-        while not until():
-            self._progress(patience)
-            if until():
-                return
-            if not self._poll(patience):
-                patience.over(self._awaited(letter))
-            self.sockets.adopt()
+    def _drive(self, letter, patience, who):
+        """Move what can be moved until `letter` is done (the thread: or until a caller comes)."""
+        try:
+            while not self._closed:
+                with self._lock:
+                    self._progress(patience)
+                self._tell()
+                if letter.done or (who == "thread" and self._callers):
+                    return
+                if not self._stirs() and not self._sleep(patience):
+                    patience.over(self._awaited(letter))
+        finally:
+            with self._lock:
+                self._driver = None
+                self._changed.notify_all()
 
     def _progress(self, patience):
-        with self._settled:
-            sending = list(self._outgoing)
-            sources = {r.peer for r in self._receives}
+        sources = {letter.peer for letter in self._receives}
         if None in sources:
             sources = set(range(self.roster.size))
-        for peer in (sources | set(sending)) - {self.roster.rank, None}:
-            if peer < self.roster.rank and peer not in self.sockets.connections:
+        connections = self.sockets.connections
+        for peer in (sources | self._unsent.keys()) - connections.keys():
+            if peer < self.roster.rank:
                 self._connect(peer, patience)
-        for peer in sending:
-            if peer in self.sockets.connections:
-                self._send(peer)
-        for peer in list(self.sockets.connections):
+        for peer in self._unsent.keys() & connections.keys():
+            connections[peer].queue.extend(self._unsent.pop(peer))
+        for peer, channel in list(connections.items()):
+            if channel.queue:
+                self._push(peer, channel)
             self._read(peer)
 
     def _connect(self, peer, patience):
@@ -208,21 +270,18 @@ class Mail:
         except LinkError as error:
             self._lost(peer, error)
 
-    def _send(self, peer):
-        queue = self._outgoing.get(peer)
+    def _push(self, peer, channel):
         try:
             with guarded(peer):
-                while queue and send_some(self.sockets.connections[peer].sock, queue[0][1]):
-                    letter, _ = queue.popleft()
-                    self._settle(letter)
+                for letter in channel.flush():
+                    self._settled.append((letter, None))
         except LinkError as error:
             self._lost(peer, error)
-        with self._settled:
-            if not queue:
-                self._outgoing.pop(peer, None)
 
     def _read(self, peer):
-        reader = self._readers.setdefault(peer, self._reading(peer))
+        reader = self._readers.get(peer)
+        if reader is None:
+            reader = self._readers[peer] = self._reading(peer)
         try:
             with guarded(peer):
                 next(reader)
@@ -238,106 +297,155 @@ class Mail:
             header = Header.unpack(head)
             if header.kind == GOODBYE:
                 raise EOFError
-            words = bytearray(header.words)
-            yield from channel.fill(memoryview(words))
-            message = Arrived(peer, header, words.decode(errors="replace"), None)
+            rest = bytearray(header.words + 8 * header.chunks)
+            yield from channel.fill(memoryview(rest))
+            words = rest[: header.words].decode(errors="replace")
+            message = Arrived(peer, header, words, None)
             letter = self._claim(message)
-            wrong = None if letter is None else self._misfit(letter, message)
+            wrong = None if letter is None else misfit(letter, message)
             if letter is not None and wrong is None:
+                self._filling[peer] = letter
                 yield from channel.fill(letter.buffer)
-                self._settle(letter)
+                del self._filling[peer]
+                self._settled.append((letter, None))
                 continue
+            if wrong is not None:
+                self._settled.append((letter, wrong))
             message.data = bytearray(header.length)
             yield from channel.fill(memoryview(message.data))
-            if letter is not None:
-                self._settle(letter, wrong)
-                continue
-            with self._settled:
-                self._arrived.append(message)
-                over = self._match()
-            self._settle_all(over)
+            if wrong is None:
+                self._take(message)
+
+    def _stirs(self):
+        """For a moment look, yielding, whether something comes by itself."""
+        connections = self.sockets.connections.values()
+        until = time.monotonic() + SPIN
+        while True:
+            seen = False
+            for channel in connections:
+                if channel.stirred():
+                    return True
+                seen = seen or channel.can_stir
+            if not seen or time.monotonic() > until:
+                return False
+            give_way()
+
+    def _sleep(self, patience):
+        """Block until a connection or the bell rings; False if nothing did within a tick."""
+        channels = list(self.sockets.connections.values())
+        bell = self.sockets.bell.fileno()
+        watched = {bell: select.POLLIN} | {ch.fileno(): ch.events for ch in channels}
+        for fd in self._polled.keys() - watched.keys():
+            self._poll.unregister(fd)
+        for fd in [fd for fd, events in watched.items() if self._polled.get(fd) != events]:
+            self._poll.register(fd, watched[fd])
+        self._polled = watched
+        awake = [channel for channel in channels if not channel.drowse()]
+        ready = self._poll.poll(0 if awake else patience.tick() * 1000)
+        ready = {fd for fd, _ in ready}
+        for channel in channels:
+            channel.woken(channel.fileno() in ready)
+        if bell in ready:
+            with self._lock:
+                self.sockets.adopt()
+        return bool(ready or awake)
+
+    # -- the desk --------------------------------------------------------------------------
+
+    def _post(self, letter):
+        """A receive comes to the desk."""
+        for message in self._arrived:
+            if fits(letter, message):
+                self._arrived.remove(message)
+                self._hand_over(letter, message)
+                return
+        self._receives.append(letter)
+
+    def _take(self, message):
+        """A message in memory comes to the desk."""
+        letter = self._claim(message)
+        if letter is None:
+            self._arrived.append(message)
+        else:
+            self._hand_over(letter, message)
 
     def _claim(self, message):
-        """The first posted receive for a message, taken off the list; None if there is none."""
-        with self._settled:
-            for i, letter in enumerate(self._receives):
-                if letter.peer in (None, message.source) and letter.tag == message.header.tag:
-                    letter.source = message.source
-                    return self._receives.pop(i)
+        """The first posted receive that fits, taken off the list; None if there is none."""
+        for letter in self._receives:
+            if fits(letter, message):
+                self._receives.remove(letter)
+                letter.source = message.source
+                return letter
         return None
 
-    def _misfit(self, letter, message):
-        """What is wrong with a message for a receive that it matches, or None."""
-        header = message.header
-        same_length = header.length == len(letter.buffer)
-        same_kind = letter.fits is None or header.fingerprint == letter.fits
-        if header.kind == POINT_TO_POINT and same_length and same_kind:
-            return None
-        said = message.words or f"{header.length} bytes"
-        return Mismatch(
-            f"the message from rank {message.source} does not fit", message.source, said
-        )
+    def _hand_over(self, letter, message):
+        letter.source = message.source
+        wrong = misfit(letter, message)
+        if wrong is None:
+            letter.buffer[:] = message.data
+        self._settled.append((letter, wrong))
 
-    def _match(self):
-        """Give messages in memory to receives that want them: (letter, error) for each pair.
-
-        Called with the lock whenever one of the two lists has grown, so that a message which
-        comes later never overtakes one that waits. The pairs are settled without the lock.
-        """
-        over = []
-        for message in list(self._arrived):
-            letter = self._claim(message)
-            if letter is not None:
-                self._arrived.remove(message)
-                wrong = self._misfit(letter, message)
-                if wrong is None:
-                    letter.buffer[:] = message.data
-                over.append((letter, wrong))
-        return over
-
-    def _settle_all(self, over):
-        for letter, error in over:
-            self._settle(letter, error)
-
-    def _poll(self, patience):
-        poll = select.poll()
-        poll.register(self.sockets.bell, select.POLLIN)
-        for peer, sock in self.sockets.connections.items():
-            poll.register(sock, select.POLLIN | select.POLLOUT * (peer in self._outgoing))
-        return poll.poll(patience.tick() * 1000)
+    # -- ends ------------------------------------------------------------------------------
 
     def _lost(self, peer, error):
         """The connection with `peer` is gone: fail what depends on it, keep the rest."""
-        sock = self.sockets.connections.pop(peer, None)
+        channel = self.sockets.connections.pop(peer, None)
         self._readers.pop(peer, None)
-        if sock is not None:
-            sock.close()
-        with self._settled:
-            doomed = [letter for letter, _ in self._outgoing.pop(peer, ())]
-            doomed += [r for r in self._receives if r.peer == peer]
-        for letter in doomed:
-            self._fail(letter, error)
+        doomed = [letter for letter, _ in self._unsent.pop(peer, ())]
+        if channel is not None:
+            doomed += [letter for letter, _ in channel.queue]
+            channel.close()
+        if peer in self._filling:
+            doomed.append(self._filling.pop(peer))
+        doomed += [letter for letter in self._receives if letter.peer == peer]
+        self._receives = [letter for letter in self._receives if letter.peer != peer]
+        self._settled += [(letter, error) for letter in doomed]
 
-    def _fail(self, letter, error):
-        with self._settled:
+    def _withdraw(self, letter, error):
+        """End an operation that nobody waits for any more."""
+        with self._lock:
             if letter in self._receives:
                 self._receives.remove(letter)
-            for peer, queue in self._outgoing.items():
-                for item in [item for item in queue if item[0] is letter]:
-                    begun = item is queue[0] and item[1][-1] is not letter.buffer
-                    queue.remove(item)
-                    if begun and peer in self.sockets.connections:
-                        # Half a message is out: nothing sensible can follow on this connection.
-                        self.sockets.connections[peer].cut()
-        if not letter.done:
-            self._settle(letter, error)
+            for peer, channel in self.sockets.connections.items():
+                begun = self._filling.get(peer) is letter
+                for item in [item for item in channel.queue if item[0] is letter]:
+                    begun = item is channel.queue[0] and item[1][-1] is not letter.buffer
+                    channel.queue.remove(item)
+                if begun:
+                    # Half a message: nothing sensible can follow on this connection.
+                    channel.cut()
+            if not letter.done:
+                self._settled.append((letter, error))
+        self._tell()
 
-    def _settle(self, letter, error=None):
-        letter.finish(error)
-        with self._settled:
-            self._settled.notify_all()
+    def _tell(self):
+        """Tell those who asked that their operations are over."""
+        while self._settled:
+            with self._lock:
+                settled, self._settled = self._settled, []
+            for letter, error in settled:
+                if not letter.done:
+                    letter.finish(error)
+            with self._lock:
+                self._changed.notify_all()
 
     def _awaited(self, letter):
         if letter.peer is not None:
             return [letter.peer]
         return [r for r in range(self.roster.size) if r != self.roster.rank]
+
+
+def fits(letter, message):
+    """Whether a receive asks for a message."""
+    return letter.peer in (None, message.source) and letter.tag == message.header.tag
+
+
+def misfit(letter, message):
+    """What is wrong with a message for a receive that asks for it, or None."""
+    header = message.header
+    same_length = header.length == len(letter.buffer)
+    same_kind = letter.fits is None or header.fingerprint == letter.fits
+    if header.kind == POINT_TO_POINT and same_length and same_kind:
+        return None
+    said = message.words or f"{header.length} bytes"
+    return Mismatch(f"the message from rank {message.source} does not fit", message.source, said)

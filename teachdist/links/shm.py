@@ -3,7 +3,7 @@
 Every rank has one piece of memory, which the others map:
 
     +--------------------------+-----------+-----------+-----------+-----------+
-    | READY DONE ASLEEP  call  |  slot 0   |  slot 1   |  slot 2   |  slot 3   |
+    | READY DONE ASLEEP stamps |  slot 0   |  slot 1   |  slot 2   |  slot 3   |
     +--------------------------+-----------+-----------+-----------+-----------+
                                  turn 0, 4.. turn 1, 5.. turn 2, 6.. turn 3, 7..
 
@@ -22,8 +22,8 @@ memory to the others (process_vm_readv): slots stay in the processor's cache, th
 don't, and it measured slower.
 
 Safety: each slot says whose turn and which call (fingerprint) it holds, and each chunk its length;
-nothing is read before they fit. Two ranks in different calls may also wait for each other for ever
-without a message between them, so who has waited for a tick compares the calls themselves.
+nothing is read before they fit. (Ranks in different calls may also wait for each other without a
+message between them; that is seen on the board, by who has waited for a tick.)
 
 Cost: 2 MB per rank and group, taken at the first collective.
 """
@@ -35,7 +35,7 @@ import torch
 from teachdist.links.errors import Mismatch
 from teachdist.links.exchange import SEGMENT, TABLE
 from teachdist.links.memory import attach, attach_other, create
-from teachdist.links.raw import scratch, view_bytes
+from teachdist.links.raw import scratch
 from teachdist.links.signals import DONE, READY, signals
 
 PAGE = 4096
@@ -43,11 +43,9 @@ SLOTS = 4
 SLOT = TABLE + SEGMENT  # the chunks' lengths, then the chunks
 SIZE = PAGE + SLOTS * SLOT
 
-# Words of the first page, beside those of signals.py: the call that a rank is in, and for each
-# slot the turn and the fingerprint of what it holds.
-SEQUENCE, FINGERPRINT, STAMPS = 24, 25, 32
-
-_TURNS = 1 << 24  # more than any call has
+# Words of the first page, beside those of signals.py: for each slot the turn and the fingerprint
+# of what it holds.
+STAMPS = 32
 
 
 class Slab:
@@ -81,6 +79,11 @@ class ShmLinks:
         self.memory = create(SIZE, "slots")
         self.mine = Slab(attach(self.memory, SIZE))
         self.signals = signals(rank, self.mine.words)
+        self._words, self._bytes, self._theirs = (
+            self.mine.words,
+            self.mine.bytes,
+            self.signals.theirs,
+        )
         self.slabs = {}
         self._readers = [(0, ())] * SLOTS  # per slot: its last turn, and who was to read it
 
@@ -90,96 +93,73 @@ class ShmLinks:
         self.signals.meet(peer, slab.words, pid, bell)
         self.slabs[peer] = slab
 
-    def begin(self, exchange):
-        """Show which call this rank is in."""
-        words = self.mine.words
-        words[SEQUENCE] = _TURNS << 24  # no call: a reader must not mix one's number with another
-        words[FINGERPRINT] = exchange.header.fingerprint
-        words[SEQUENCE] = exchange.header.sequence
-
     def post(self, exchange, turn, rnd, chunks):
-        """Publish this turn's chunks, {chunk: flat tensor}."""
-        if not rnd.sends:
+        """Publish this turn's chunks, {chunk: bytes}."""
+        readers = rnd.sends
+        if not readers:
             return
-        stamp = stamp_of(exchange, turn)
+        stamp = exchange.first + turn.number
         slot = stamp % SLOTS
-        last, readers = self._readers[slot]
-        for peer in readers:
-            self._wait(peer, DONE, last, exchange)
-        words, start = self.mine.words, PAGE + slot * SLOT
+        last, before = self._readers[slot]
+        for peer in before:
+            if self._theirs[peer][DONE] < last:
+                self.signals.wait(peer, DONE, last, exchange.patience)
+        words, data, start = self._words, self._bytes, PAGE + slot * SLOT
         length_at, at = start >> 3, start + exchange.table
         for chunk in rnd.published:
-            data = view_bytes(chunks[chunk])
-            words[length_at] = length = len(data)
-            self.mine.bytes[at : at + length] = data
+            view = chunks[chunk]
+            words[length_at] = length = len(view)
+            data[at : at + length] = view
             length_at += 1
             at += exchange.piece
         words[STAMPS + 2 * slot] = stamp
         words[STAMPS + 2 * slot + 1] = exchange.header.fingerprint
-        self._readers[slot] = (stamp, rnd.sends)
-        self.signals.raise_to(READY, stamp, rnd.sends)
+        self._readers[slot] = (stamp, readers)
+        self.signals.raise_to(READY, stamp, readers)
 
     def take(self, exchange, turn, rnd, wants):
-        """Wait for the turn's messages; {(peer, chunk): tensor}.
+        """Wait for the turn's messages, {(peer, chunk): Want}.
 
-        wants[peer, chunk] is (number of elements or None, dtype, tensor to fill or None); without
-        a tensor to fill, the answer lies in the sender's memory until `release`.
+        What has no room of its own is answered, {(peer, chunk): tensor}: it lies in the sender's
+        memory and is good until `release`.
         """
         arrived = {}
-        stamp = stamp_of(exchange, turn)
+        stamp = exchange.first + turn.number
         slot = stamp % SLOTS
-        lengths_at = (PAGE + slot * SLOT) >> 3
-        start, step = PAGE + slot * SLOT + exchange.table, exchange.piece
+        length_at = (PAGE + slot * SLOT) >> 3
+        start = PAGE + slot * SLOT + exchange.table
         places = rnd.places
         for peer, chunks in rnd.takes.items():
+            if self._theirs[peer][READY] < stamp:
+                self.signals.wait(peer, READY, stamp, exchange.patience)
             slab = self.slabs[peer]
-            self._wait(peer, READY, stamp, exchange)
             words = slab.words
             if (
                 words[STAMPS + 2 * slot] != stamp
                 or words[STAMPS + 2 * slot + 1] != exchange.header.fingerprint
             ):
-                raise self._mismatch(peer)
+                raise Mismatch(f"rank {peer} is in another call", peer)
             for chunk in chunks:
-                key = (peer, chunk)
-                index = places[key]
-                at = start + index * step
-                numel, dtype, place = wants[key]
-                length = words[lengths_at + index]
-                if numel is None:
-                    numel = length // dtype.itemsize
-                if length != numel * dtype.itemsize or length > exchange.piece:
+                way = (peer, chunk)
+                index = places[way]
+                nbytes, numel, dtype, room = wants[way]
+                if words[length_at + index] != nbytes:
                     raise Mismatch(
-                        f"rank {peer} gives {length} bytes where this rank expects "
-                        f"{numel * dtype.itemsize}",
+                        f"rank {peer} gives {words[length_at + index]} bytes where this rank "
+                        f"expects {nbytes}",
                         peer,
                     )
-                if place is None:
-                    arrived[key] = slab.tensor(at, numel, dtype)
+                at = start + index * exchange.piece
+                if room is None:
+                    arrived[way] = slab.tensor(at, numel, dtype)
                 else:
-                    view_bytes(place)[:] = slab.bytes[at : at + length]
-                    arrived[key] = place
+                    room[:] = slab.bytes[at : at + nbytes]
         return arrived
 
     def release(self, exchange, turn, rnd):
         """What `take` gave has been read."""
         if rnd.takes:
-            self.signals.raise_to(DONE, stamp_of(exchange, turn), rnd.takes)
-
-    def _wait(self, peer, counter, value, exchange):
-        if not self.signals.reached(peer, counter, value):
-            self.signals.wait(peer, counter, value, _Listening(self, exchange))
-
-    def differs(self, peer, exchange):
-        """Whether `peer` is seen to be in another call at this place of the order."""
-        words = self.slabs[peer].words
-        return (
-            words[SEQUENCE] == exchange.header.sequence
-            and words[FINGERPRINT] != exchange.header.fingerprint
-        )
-
-    def _mismatch(self, peer):
-        return Mismatch(f"rank {peer} is in another call", peer)
+            self.signals.raise_to(DONE, exchange.first + turn.number, rnd.takes)
 
     def close(self):
         """Let go of all memory; it goes when nobody has it mapped any more."""
@@ -188,22 +168,3 @@ class ShmLinks:
             os.close(self.memory)
             self.memory = None
             self.slabs.clear()
-
-
-class _Listening:
-    """A call's patience, which also notices that a peer is in another call."""
-
-    def __init__(self, links, exchange):
-        self._links, self._exchange = links, exchange
-        self.tick = exchange.patience.tick
-
-    def over(self, peers):
-        for peer in peers:
-            if self._links.differs(peer, self._exchange):
-                raise self._links._mismatch(peer)
-        self._exchange.patience.over(peers)
-
-
-def stamp_of(exchange, turn):
-    """The number of a turn among all turns of the group."""
-    return exchange.header.sequence * _TURNS + turn.number + 1

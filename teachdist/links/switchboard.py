@@ -3,7 +3,7 @@
 Every group of this process publishes a secret of its own through the store; a rank that wants
 a connection dials this process's one address and says first, in 48 bytes, whom it wants:
 
-    "tdHI" | secret of the group (16 bytes) | generation | purpose | rank of the caller
+    "tdHI" | secret of the group (16) | generation | purpose | rank of the caller | pid | memory
 
 A thread asleep in a read answers. It hands the connection to the group that the secret names
 and hangs up on everybody else: who cannot read the job's store has no secret, and nothing that
@@ -24,7 +24,7 @@ import time
 
 from teachdist.links.errors import LinkError
 
-HELLO = struct.Struct("<4s16sIII16x")
+HELLO = struct.Struct("<4s16sIIIIi8x")
 _MAGIC = b"tdHI"
 PATIENCE = 5.0
 MAX_WAITING = 256
@@ -48,7 +48,11 @@ class Switchboard:
         self._thread.start()
 
     def expect(self, secret, receiver):
-        """Connections with this secret go to receiver(generation, purpose, rank, socket)."""
+        """Connections with this secret go to receiver(generation, purpose, rank, socket, offer).
+
+        offer: (process, descriptor) of memory that the caller would share, or None. The receiver
+        answers whether it takes the socket.
+        """
         with self._lock:
             self._wanted[secret] = receiver
 
@@ -120,24 +124,27 @@ class Switchboard:
     def _put_through(self, said, caller):
         if len(said) < HELLO.size:
             return False
-        magic, secret, generation, purpose, rank = HELLO.unpack(said)
+        magic, secret, generation, purpose, rank, pid, memory = HELLO.unpack(said)
         with self._lock:
             receiver = self._wanted.get(secret)
         if magic != _MAGIC or receiver is None:
             return False
         tune(caller)
-        return receiver(generation, purpose, rank, caller)
+        offer = (pid, memory) if memory >= 0 else None
+        return receiver(generation, purpose, rank, caller, offer)
 
 
-def dial(address, secret, generation, purpose, rank, timeout):
-    """Connect to another process's switchboard; the connection is then that group's."""
+def dial(address, secret, generation, purpose, rank, timeout, memory=-1):
+    """Connect to another process's switchboard; the connection is then that group's.
+
+    It is a blocking one with this time-out. memory: a descriptor of memory to share.
+    """
     try:
         sock = socket.create_connection(tuple(address), timeout=timeout)
     except OSError as error:
         raise LinkError(f"no connection to {address[0]}:{address[1]}: {error}") from error
     tune(sock)
-    sock.sendall(HELLO.pack(_MAGIC, secret, generation, purpose, rank))
-    sock.setblocking(False)
+    sock.sendall(HELLO.pack(_MAGIC, secret, generation, purpose, rank, os.getpid(), memory))
     return sock
 
 

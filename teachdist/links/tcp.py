@@ -1,109 +1,26 @@
 """Links over sockets: between hosts, and wherever nothing faster is at hand.
 
-One connection per pair of ranks, both directions at once. Two rules keep it free of deadlock:
+One connection per pair of ranks (`sockets.py`), both directions at once. What keeps it free of
+deadlock: a turn sends and receives *at the same time*. If all ranks of a ring sent first and received
+afterwards, large messages would fill every buffer of the system and all would wait for ever.
 
-- Of each pair the higher rank dials, when either first needs the other. Nobody waits for a
-  connection that nobody makes, and no pair ends up with two.
-- A round sends and receives *at the same time*. If all ranks of a ring sent first and received
-  afterwards, large messages would fill every buffer of the system and all would wait for ever;
-  so each message is a small state machine (a generator that yields when its socket has
-  nothing more to give or to take), and one `poll` drives all of them.
+    rank 0  ==== 8 MB ====>  rank 1  ==== 8 MB ====>  rank 2  ==== 8 MB ====>  rank 0
+            full: waits              full: waits              full: waits
+
+So each message is a small state machine (a generator that yields when its socket has nothing more
+to give), what goes out queues until the socket takes it, and one `poll` drives all of them.
 
 Cost: one system call per message and direction when it fits the socket's buffer, and one
 `poll` per round that has to wait.
 """
 
-import contextlib
 import select
-import socket
 import struct
-from collections import deque
 
-from teachdist.links.errors import LinkError, Mismatch, PeerLost, Stranger
+from teachdist.links.errors import Mismatch, Stranger
 from teachdist.links.header import MAX_WORDS, SIZE, Header
 from teachdist.links.raw import scratch, view_bytes
-from teachdist.links.switchboard import dial
-from teachdist.links.wire import Channel, guarded
-
-
-class Sockets:
-    """This rank's connections for one purpose (collectives, or mail) in one generation."""
-
-    def __init__(self, roster, purpose):
-        self.roster = roster
-        self.purpose = purpose
-        self.connections = {}
-        self._arrivals = deque()
-        self.bell, self._ring = socket.socketpair()
-        self.bell.setblocking(False)
-        self._ring.setblocking(False)
-        self.closed = False
-
-    def arrived(self, rank, sock):
-        """Called by the switchboard's thread with a connection that `rank` made."""
-        if self.closed or not self.roster.rank < rank < self.roster.size:
-            return False
-        sock.setblocking(False)
-        self._arrivals.append((rank, sock))
-        self.ring()
-        return True
-
-    def ring(self):
-        """Wake whoever polls `bell`."""
-        with contextlib.suppress(BlockingIOError, OSError):
-            self._ring.send(b"x")
-
-    def adopt(self):
-        """Take in the connections that have arrived."""
-        with contextlib.suppress(BlockingIOError):
-            self.bell.recv(4096)
-        while self._arrivals:
-            rank, sock = self._arrivals.popleft()
-            old = self.connections.pop(rank, None)
-            if old is not None:
-                old.close()
-            self.connections[rank] = Channel(sock)
-
-    def connection(self, peer, patience):
-        """The connection with `peer`, dialled now if that is up to this rank; else maybe None."""
-        channel = self.connections.get(peer)
-        if channel is None and peer < self.roster.rank:
-            card = self.roster.card(peer, patience)
-            try:
-                sock = dial(
-                    card.address,
-                    card.secret,
-                    self.roster.generation,
-                    self.purpose,
-                    self.roster.rank,
-                    max(0.1, patience.timeout - patience.waited),
-                )
-            except LinkError as error:
-                raise PeerLost(f"rank {peer} cannot be reached: {error}", peer) from error
-            channel = self.connections[peer] = Channel(sock)
-        return channel
-
-    def abandon(self):
-        """Close this process's copies only, in a forked child; the parent's connections live on."""
-        self.closed = True
-        for sock in (
-            *(channel.sock for channel in self.connections.values()),
-            self.bell,
-            self._ring,
-        ):
-            sock.close()
-
-    def close(self):
-        """Hang up on everybody: peers that still wait for this rank are told by the system."""
-        if self.closed:
-            return
-        self.closed = True
-        self.adopt()
-        for channel in self.connections.values():
-            channel.close()
-        self.connections.clear()
-        self.bell.close()
-        self._ring.close()
+from teachdist.links.wire import guarded
 
 
 class TcpLinks:
@@ -115,11 +32,8 @@ class TcpLinks:
         self._poll = select.poll()
         self._polled = {}  # what poll watches: descriptor -> events
 
-    def begin(self, exchange):
-        """Nothing to do: each message says which call it belongs to."""
-
     def post(self, exchange, turn, rnd, chunks):
-        """Begin to send this turn's chunks, {chunk: flat tensor}.
+        """Begin to send this turn's chunks, {chunk: bytes}.
 
         They must stay as they are until `take` of the same turn returns.
         """
@@ -128,7 +42,7 @@ class TcpLinks:
             if peer not in exchange.told:
                 exchange.told.add(peer)
                 words = exchange.words.encode()[:MAX_WORDS]
-            views = [view_bytes(chunks[chunk]) for chunk in numbers]
+            views = [chunks[chunk] for chunk in numbers]
             head = exchange.header.message(
                 turn.round, turn.segment, words, [len(view) for view in views]
             )
@@ -142,10 +56,9 @@ class TcpLinks:
                 channel.flush()
 
     def take(self, exchange, turn, rnd, wants):
-        """Wait for the turn's messages, and until what was posted for it is out.
+        """Wait for the turn's messages, {(peer, chunk): Want}, and until its own are out.
 
-        wants[peer, chunk] is (number of elements or None, dtype, tensor to fill or None); the
-        answer is {(peer, chunk): tensor}.
+        What has no room of its own is answered, {(peer, chunk): tensor}.
         """
         arrived, receivers = {}, {}
         patience = exchange.patience
@@ -222,9 +135,13 @@ def receiving(channel, peer, exchange, turn, chunks, wants, arrived):
     yield from channel.fill(memoryview(table))
     lengths = struct.unpack(f"<{header.chunks}Q", table)
     for chunk, length in zip(chunks, lengths, strict=True):
-        place = room(wants[peer, chunk], length, exchange, peer)
-        yield from channel.fill(view_bytes(place))
-        arrived[peer, chunk] = place
+        want = wants[peer, chunk]
+        check_length(want, length, peer)
+        room = want.room
+        if room is None:
+            arrived[peer, chunk] = tensor = scratch(want.numel, want.dtype)
+            room = view_bytes(tensor)
+        yield from channel.fill(room)
 
 
 def check_place(header, exchange, turn, peer, words):
@@ -246,15 +163,9 @@ def check_place(header, exchange, turn, peer, words):
         )
 
 
-def room(want, length, exchange, peer):
-    """The tensor that a chunk of `length` bytes goes to."""
-    numel, dtype, place = want
-    if numel is None and length <= exchange.piece:
-        numel = length // dtype.itemsize
-    if numel is None or length != numel * dtype.itemsize:
+def check_length(want, length, peer):
+    """Raise Mismatch unless a chunk has as many bytes as this rank wants."""
+    if length != want.nbytes:
         raise Mismatch(
-            f"rank {peer} sent {length} bytes where this rank expects "
-            f"{(numel or 0) * dtype.itemsize}",
-            peer,
+            f"rank {peer} sent {length} bytes where this rank expects {want.nbytes}", peer
         )
-    return scratch(numel, dtype) if place is None else place

@@ -11,6 +11,7 @@ call; what is larger than that goes straight to its place.
 """
 
 import contextlib
+import select
 import socket
 from collections import deque
 
@@ -23,6 +24,8 @@ AHEAD = 1 << 16
 
 class Channel:
     """One connection with a peer. Queue entries are (mark, list of buffers)."""
+
+    can_stir = False
 
     def __init__(self, sock):
         self.sock = sock
@@ -70,6 +73,22 @@ class Channel:
         if count == 0:
             raise EOFError
         return count
+
+    def stirred(self):
+        """Whether it is known, without asking the system, that something can go on."""
+        return False
+
+    def drowse(self):
+        """About to sleep in `poll`; False if something has come meanwhile."""
+        return True
+
+    def woken(self, rung):
+        """Awake again; `rung`: poll reported this connection."""
+
+    @property
+    def events(self):
+        """What to poll for."""
+        return select.POLLIN | select.POLLOUT * bool(self.queue)
 
     def cut(self):
         """End the connection in both directions."""

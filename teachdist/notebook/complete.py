@@ -30,8 +30,8 @@ def install(shell, cluster_of):
 
 def ask(cluster, line):
     """Completions of a line that ends at the cursor; none if the ranks are busy or slow."""
-    if cluster.busy:
+    task = cluster.ask_aside(0, rank.complete, line)
+    if task is None:
         return []
-    [task] = cluster.send(lambda _: (rank.complete, (line,)), on=[0])
     concurrent.futures.wait([task.future], timeout=_DEADLINE)
     return task.value if task.done and task.failure is None else []

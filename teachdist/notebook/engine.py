@@ -16,6 +16,8 @@ from ipyparallel.engine.app import IPEngine
 from ipyparallel.engine.nanny import KernelNanny
 from traitlets.config import Config
 
+from teachdist.notebook.guard import AGAIN
+
 
 class RankEngine(IPEngine):
     """An engine that insists on its id."""
@@ -27,7 +29,7 @@ class RankEngine(IPEngine):
         wanted = self.id
         await super().complete_registration(*reply)
         if wanted is not None and self.id != wanted:
-            os._exit(1)  # the fork server tries again, the nanny signs us off
+            os._exit(AGAIN)  # the fork server tries again, the nanny signs us off
 
     def _signal_stop(self, *_):
         """On SIGTERM: end at once, also in the middle of a collective.

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 CELL_DEADLINE = 180  # seconds
@@ -38,15 +39,20 @@ def execute(path):
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     stored = _with_ids(json.loads(path.read_text(encoding="utf-8")))
     notebook = nbformat.reads(json.dumps(stored), as_version=4)
-    NotebookClient(
-        notebook,
-        timeout=CELL_DEADLINE,
-        config=Config(KernelManager={"transport": "ipc"}),  # nothing listens on a port
-        kernel_name="python3",
-        record_timing=False,
-        store_widget_state=False,
-        resources={"metadata": {"path": str(path.parent)}},
-    ).execute()
+    # Nothing listens on a port: kernel and client meet in files of a directory of our own, named
+    # by an absolute path, since the two run in different directories.
+    with tempfile.TemporaryDirectory(prefix="teachdist-kernel-") as meeting:
+        kernel = {"transport": "ipc", "ip": os.path.join(meeting, "kernel")}
+        NotebookClient(
+            notebook,
+            timeout=CELL_DEADLINE,
+            startup_timeout=CELL_DEADLINE,
+            config=Config(KernelManager=kernel),
+            kernel_name="python3",
+            record_timing=False,
+            store_widget_state=False,
+            resources={"metadata": {"path": str(path.parent)}},
+        ).execute()
     clean(notebook)
     return nbformat.writes(notebook) + "\n"
 

@@ -30,10 +30,10 @@ import signal
 import sys
 import time
 
-from teachdist.notebook.guard import LOOK_EVERY, orphaned
+from teachdist.notebook.guard import AGAIN, LOOK_EVERY, orphaned
 
 PATIENCE = 1.5  # seconds between asking the engines to end and killing them
-TOO_SHORT = 2.0  # an engine that lived less than this failed to start
+TOO_SHORT = 3.0  # an engine that ends by itself before this has failed to start
 TRIES = 3  # an engine that fails to start so often in a row is given up
 
 _PR_SET_PDEATHSIG = 1
@@ -96,14 +96,20 @@ class ForkServer:
         _serve(rank, self.engine_args)
 
     def _reap(self):
-        """Ranks whose process ended since the last look."""
-        gone = [pid for pid in self.children if os.waitpid(pid, os.WNOHANG)[0]]
-        return [self.children.pop(pid) for pid in gone]
+        """Ranks whose process ended since the last look: a list of (rank, exit code)."""
+        dead = []
+        for pid in list(self.children):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                dead.append((self.children.pop(pid), os.waitstatus_to_exitcode(status)))
+        return dead
 
     def _replace_dead(self):
-        for rank in self._reap():
+        for rank, code in self._reap():
             lived = time.monotonic() - self.born[rank]
-            self.failures[rank] = self.failures[rank] + 1 if lived < TOO_SHORT else 0
+            asked_for = code in (-signal.SIGKILL, AGAIN)
+            failed = lived < TOO_SHORT and not asked_for
+            self.failures[rank] = self.failures[rank] + 1 if failed else 0
             if self.failures[rank] < TRIES and not self.stopping:
                 self._fork(rank)
 

@@ -20,6 +20,7 @@ import threading
 import time
 
 LOOK_EVERY = 0.3  # seconds
+AGAIN = 75  # exit code of a process that asks to be started anew
 
 
 def orphaned(parent):

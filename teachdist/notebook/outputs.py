@@ -12,8 +12,9 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def plain(text):
-    """``text`` without terminal colours."""
-    return _ANSI.sub("", text)
+    """``text`` without terminal colours, and as a terminal shows it after carriage returns."""
+    text = _ANSI.sub("", text).replace("\r\n", "\n")
+    return re.sub(r"[^\n]*\r", "", text)
 
 
 def name_ranks(ranks):
@@ -32,10 +33,10 @@ def parse_ranks(text):
     """``"0,2-3"`` -> [0, 2, 3]; raises ValueError."""
     ranks = set()
     for piece in text.split(","):
-        first, _, last = (word.strip() for word in piece.partition("-"))
-        if not first.isdecimal() or not (last or first).isdecimal():
+        ends = [end.strip() for end in piece.split("-")]
+        if len(ends) > 2 or not all(end.isdecimal() for end in ends):
             raise ValueError(f"expected ranks such as 0,2 or 1-3, got {text!r}")
-        ranks.update(range(int(first), int(last or first) + 1))
+        ranks.update(range(int(ends[0]), int(ends[-1]) + 1))
     return sorted(ranks)
 
 

@@ -16,7 +16,8 @@ import time
 from teachdist.notebook.errors import Failure, RanksError
 
 GRACE = 2.0
-PATIENCE = 2.0
+PATIENCE = 4.0
+_AGAIN_AFTER = 1.5  # a rank that goes on is interrupted again after this
 _LOOK_EVERY = 0.1
 _OUTPUT_DEADLINE = 2.0  # the reply may overtake the last output
 
@@ -33,6 +34,7 @@ class Task:
         self.items = []
         self.future = None
         self.failed_at = ""
+        self.begun = False
 
     def begin(self, future):
         """``future`` is about to be sent: hear what arrives for it."""
@@ -53,6 +55,8 @@ class Task:
             self.items.clear()
         elif kind == "error":
             self.failed_at = str(message["header"]["date"])
+        elif kind == "status":
+            self.begun = True
 
     def _update(self, content):
         wanted = content["transient"]["display_id"]
@@ -140,12 +144,23 @@ def _wait(tasks, interrupt, on_progress):
 
 
 def _interrupt(tasks, interrupt):
-    """Interrupt the ranks that still work; returns those that do not react."""
-    pending = [task for task in tasks if not task.done]
-    if pending:
-        interrupt([task.rank for task in pending])
-        concurrent.futures.wait([task.future for task in pending], timeout=PATIENCE)
-    return [task.rank for task in tasks if not task.done]
+    """Interrupt the ranks that still work; returns those that do not react.
+
+    A rank that has not begun would not notice: it is interrupted when it begins. One that goes on
+    is interrupted again, but not at once: it may be busy telling of the first interrupt.
+    """
+    began = time.monotonic()
+    told = {}  # rank -> when
+    while pending := [task for task in tasks if not task.done]:
+        now = time.monotonic()
+        if now > began + PATIENCE:
+            break
+        due = [t.rank for t in pending if t.begun and now > told.get(t.rank, 0) + _AGAIN_AFTER]
+        if due:
+            interrupt(due)
+            told.update(dict.fromkeys(due, now))
+        concurrent.futures.wait([task.future for task in pending], timeout=_LOOK_EVERY)
+    return [task.rank for task in pending]
 
 
 def _settle(tasks):

@@ -19,31 +19,34 @@ def install(shell):
 
     def short(kind, error, trace=None, *args, **kwargs):
         _shorten_causes(error, hidden)
-        return whole(kind, error, own_frames(trace, hidden), *args, **kwargs)
+        return whole(kind, error, own_frames(trace, hidden) or trace, *args, **kwargs)
 
     shell.InteractiveTB.structured_traceback = short
 
 
 def own_frames(trace, hidden):
-    """``trace`` without frames of files below the directories ``hidden``; whole if none is left."""
+    """``trace`` without frames of files below the directories ``hidden``; None if none is left."""
     kept = []
-    one = trace
-    while one is not None:
-        if not one.tb_frame.f_code.co_filename.startswith(hidden):
-            kept.append(one)
-        one = one.tb_next
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(hidden):
+            kept.append(trace)
+        trace = trace.tb_next
     linked = None
     for one in reversed(kept):
         linked = types.TracebackType(linked, one.tb_frame, one.tb_lasti, one.tb_lineno)
-    return linked or trace
+    return linked
 
 
 def _shorten_causes(error, hidden):
-    seen = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        error.__traceback__ = own_frames(error.__traceback__, hidden)
-        error = error.__cause__ or error.__context__
+    """Shorten the errors that led to ``error``; leave out those of the machinery alone."""
+    cause = error.__cause__ or error.__context__
+    if cause is None or (error.__suppress_context__ and error.__cause__ is None):
+        return
+    cause.__traceback__ = own_frames(cause.__traceback__, hidden)
+    if cause.__traceback__ is None:
+        error.__cause__ = error.__context__ = None
+    else:
+        _shorten_causes(cause, hidden)
 
 
 def _directory(package):

@@ -64,7 +64,7 @@ def test_a_fault_at_the_end_has_a_frame_of_its_own():
 
     film = frames(lazy, 2, "all_reduce")
     assert [len(frame["messages"]) for frame in film] == [1, 0]
-    assert film[1]["fault"].startswith("after the last of 1 rounds: rank 0 has chunk 0 without")
+    assert film[1]["fault"].startswith("at the end, after 1 round: rank 0 has chunk 0 without")
 
 
 def test_described_in_words():

@@ -1,0 +1,85 @@
+"""The course: notebooks/*.ipynb as pages, with their stored outputs and with players.
+
+A picture that `show` stored carries its scene (see pictures/svg.py), so the page plays what the
+notebook showed. Cells with a tag get an anchor of that name, which the coverage table links to.
+"""
+
+import base64
+import json
+import re
+from html import escape, unescape
+from pathlib import Path
+
+import nbformat
+import players
+from nbconvert import MarkdownExporter
+
+ROOT = Path(__file__).resolve().parents[2]
+_IMAGE = re.compile(r'<img class="teachdist"[^>]*src="data:image/svg\+xml;base64,([^"]+)"[^>]*>')
+_NBVAL = ("nbval-", "raises-exception")
+
+
+def pages() -> dict[str, str]:
+    """The pages of the course, and a first page that lists them."""
+    books = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    found = {f"course/{book.stem}.md": page(book) for book in books}
+    rows = [f"1. [{title(text)}]({name.removeprefix('course/')})" for name, text in found.items()]
+    found["course/index.md"] = (
+        _INDEX + "\n".join(rows or ["The notebooks are being written."]) + "\n"
+    )
+    return found
+
+
+def page(path) -> str:
+    """One notebook as Markdown."""
+    book = nbformat.read(path, as_version=4)
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [_shown(output) for output in cell.outputs]
+        tags = [tag for tag in cell.metadata.get("tags", []) if not tag.startswith(_NBVAL)]
+        anchors = "".join(f'<a id="{escape(tag)}"></a>' for tag in tags)
+        if anchors and cell.cell_type == "markdown":
+            cell.source = f"{anchors}\n\n{cell.source}"
+        elif anchors:
+            cell.metadata["anchors"] = anchors
+    exporter = MarkdownExporter()
+    exporter.register_filter("anchors", lambda cell: cell.metadata.get("anchors", ""))
+    exporter.template_file = str(Path(__file__).with_name("course.md.j2"))
+    text, _ = exporter.from_notebook_node(book)
+    text = text.replace("](../docs/", "](../").replace(".ipynb)", ".md)")
+    return f"{text.rstrip()}\n\n{_source(path)}"
+
+
+def title(text: str) -> str:
+    """The first heading of a page."""
+    named = re.search(r"^# (.+)$", text, flags=re.MULTILINE)
+    return named[1] if named else "Untitled"
+
+
+def _source(path):
+    where = f"This page is `notebooks/{path.name}`: `make lab` opens it."
+    return f'!!! note "Run it yourself"\n    {where}\n'
+
+
+def _shown(output):
+    """An output with a player in the place of a picture that carries its scenes."""
+    html = output.get("data", {}).get("text/html")
+    if html is None:
+        return output
+    html = "".join(html)
+    stored = [base64.b64decode(image).decode() for image in _IMAGE.findall(html)]
+    scenes = [json.loads(unescape(data[1])) for s in stored if (data := _METADATA.search(s))]
+    if scenes and len(scenes) == len(stored):
+        html = players.player_of(scenes, html)
+    output["data"] = nbformat.NotebookNode({"text/html": html})
+    return output
+
+
+_METADATA = re.compile(r"<metadata>(.*?)</metadata>", re.DOTALL)
+_INDEX = """# The course
+
+Every page is a notebook that was run: what you see under a cell is what it printed, and the tests
+run it again and compare. Read here, or open the notebooks with `make lab` and change them. Each
+takes 10 to 25 minutes.
+
+"""

@@ -1,0 +1,87 @@
+"""Which algorithm a call runs by, chosen alike on all ranks.
+
+Whoever is nearest decides: `use` around the call, `Options` of the group, the environment, and
+last the cost model (`collectives/choose.py`). The model needs to know what messages cost, and
+ranks that believe in different numbers would choose different algorithms and wait for messages
+that nobody sends. So rank 0 leaves its numbers in the store when the group is made, and every
+rank reads them when it first needs them: no rank waits for another, and all compute with the same.
+
+TEACHDIST_TOPOLOGY names a preset ("shared_memory", "ethernet", ...) or a file that `teachdist
+calibrate` wrote. Without it the placement decides: one host, or several.
+
+The sizes of an all_to_all may differ between ranks, so its algorithm must not depend on them.
+"""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from teachdist.backend.options import chosen_by_user
+from teachdist.collectives import Topology, choose, get
+from teachdist.collectives.own import ensure_proven
+
+_KEY = "topology"
+_BY_PLACEMENT = {}  # what rank 0 leaves when it was told nothing
+
+
+class Chooser:
+    """Chooses for one group; made with the group, on every rank."""
+
+    def __init__(self, store, rank, size, options):
+        self._store = store
+        self._size = size
+        self._options = options
+        self._topology = None
+        if rank == 0:
+            given = given_topology()
+            fields = _BY_PLACEMENT if given is None else asdict(given)
+            store.set(_KEY, json.dumps(fields))
+
+    def algorithm(self, call, hosts):
+        """The name of the algorithm for `call`; `hosts` has the host of each rank."""
+        name = chosen_by_user(call.op, self._options)
+        if name is None:
+            return self.choice(call, hosts).name
+        made = get(call.op, name)
+        if not made.serves(self._size):
+            raise ValueError(
+                f"{call.words}: algorithm {name!r} does not serve {self._size} ranks: it serves "
+                f"{made.served}; choose another one"
+            )
+        ensure_proven(made, self._size, hosts)
+        return name
+
+    def choice(self, call, hosts):
+        """What the cost model chooses, with its reason."""
+        if self._topology is None:
+            fields = json.loads(self._store.get(_KEY))
+            self._topology = Topology(**fields) if fields else by_placement(hosts)
+        if call.op == "all_to_all":
+            # Ranks may send different amounts and nobody knows the others': the choice must not
+            # depend on them.
+            return choose(call.op, LARGE, self._size, self._topology, hosts)
+        return choose(call.op, call.nbytes, self._size, self._topology, hosts)
+
+
+LARGE = 1 << 26  # bytes at which an all_to_all sends every block straight to its reader
+
+
+def by_placement(hosts):
+    """The preset for ranks on one host, or on several."""
+    return Topology.preset("shared_memory" if len(set(hosts)) == 1 else "ethernet")
+
+
+def given_topology():
+    """The topology that the environment names, or None."""
+    name = os.environ.get("TEACHDIST_TOPOLOGY")
+    if not name:
+        return None
+    if not Path(name).is_file():
+        return Topology.preset(name)
+    try:
+        return Topology(**json.loads(Path(name).read_text()))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"TEACHDIST_TOPOLOGY={name}: not a file of `teachdist calibrate`: {error}"
+        ) from error

@@ -1,0 +1,147 @@
+"""Exercises that check themselves: write an algorithm, get a counter-example or a price.
+
+The idea: the checker and the cost model that serve the catalogue serve the learner as well. An
+answer is right when it is proven, and good when it is as fast as the algorithm that the task is
+about. Not passing always says what to look at next: the round in which it breaks, or the time that
+is missing.
+
+    >>> task = exercise("ring")
+    >>> print(task.task)
+    >>> task.check(my_ring)
+    not yet: refuted: 'my_ring' is no all_reduce: with 2 ranks, round 0: rank 0 waits for ...
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+from teachdist.collectives.catalog import make
+from teachdist.collectives.choose import choose
+from teachdist.collectives.cost import Cost, cost, in_bytes, in_seconds
+from teachdist.collectives.prove import CounterExample, Proof, prove
+from teachdist.collectives.results import record
+from teachdist.collectives.rounds import Algorithm
+from teachdist.collectives.tasks import TASKS, Task
+
+# An answer may be this much slower than the target: rounding, no more.
+TOLERANCE = 1.001
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of an answer; truthy when the exercise is passed.
+
+    `proof` is the Proof or the CounterExample, `yours` the price of the answer (None when it is
+    wrong), `target` that of the algorithm asked for.
+    """
+
+    exercise: str
+    proof: Proof | CounterExample
+    yours: Cost | None
+    target: Cost
+    best: str
+
+    @property
+    def passed(self) -> bool:
+        """Right, and as fast as the algorithm that the task is about."""
+        return self.yours is not None and self.yours.seconds <= self.target.seconds * TOLERANCE
+
+    def __bool__(self):
+        return self.passed
+
+    def __str__(self):
+        if self.yours is None:
+            return f"not yet: {self.proof}"
+        case = (
+            f"{in_bytes(self.target.nbytes)} on {self.target.ranks} ranks "
+            f"({self.target.topology.name})"
+        )
+        prices = (
+            f"yours takes {in_seconds(self.yours.seconds)} for {case}, the catalogue's "
+            f"{self.target.name!r} {in_seconds(self.target.seconds)}; best known there: {self.best}"
+        )
+        if self.passed:
+            return f"passed: {self.proof}. Predicted: {prices}."
+        return f"right, but not yet what was asked, because it is slower: {prices}. {self.proof}."
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise: `task` says what to do, `starter` is code to begin with, `check` judges."""
+
+    definition: Task
+
+    @property
+    def name(self) -> str:
+        """Its name, as in `exercise(name)`."""
+        return self.definition.name
+
+    @property
+    def task(self) -> str:
+        """What to do."""
+        return self.definition.text
+
+    @property
+    def starter(self) -> str:
+        """Code to begin with; it doesn't pass."""
+        return self.definition.starter
+
+    @property
+    def hint(self) -> str:
+        """One more thought, for when you are stuck."""
+        return self.definition.hint
+
+    @property
+    def solution(self) -> str:
+        """The name of the algorithm in the catalogue that solves it (for the operation `op`)."""
+        return self.definition.target
+
+    @property
+    def op(self) -> str:
+        """The collective to write."""
+        return self.definition.op
+
+    def __str__(self):
+        return f"{self.name} ({self.op})\n\n{self.task}\n\n{self.starter}"
+
+    __repr__ = __str__
+
+    def check(self, generator, save: str | Path | None = None, learner: str | None = None):
+        """Judge an answer: a Verdict, truthy when passed, with the reason in its text.
+
+        `generator` is your generator function. With `save`, a file name, the result is recorded
+        there as JSON (`learner` is the name to record, by default the file's); `report(folder)`
+        sums up such files.
+        """
+        task = self.definition
+        bare = generator.generator if isinstance(generator, Algorithm) else generator
+        name = getattr(bare, "__name__", "answer")
+        made = make(task.op, bare, name, task.chunks, task.when)
+        proof = prove(made)
+        yours = None
+        if proof:
+            yours = cost(made, None, task.nbytes, task.ranks, task.topology)
+        target = cost(task.target, task.op, task.nbytes, task.ranks, task.topology)
+        best = choose(task.op, task.nbytes, task.ranks, task.topology).why.split("; ")[0]
+        verdict = Verdict(task.name, proof, yours, target, best)
+        if save is not None:
+            record(save, verdict, learner)
+        return verdict
+
+
+def exercise(name: str) -> Exercise:
+    """The exercise of this name; a ValueError lists the names."""
+    if name not in TASKS:
+        close = difflib.get_close_matches(str(name), TASKS, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"exercise: there is no {name!r}{hint}; there are {', '.join(TASKS)}")
+    return Exercise(TASKS[name])
+
+
+def exercises() -> tuple[str, ...]:
+    """The names of all exercises, in the order in which to do them."""
+    return tuple(TASKS)
