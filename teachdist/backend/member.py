@@ -335,6 +335,10 @@ class Member:
         self.page.close()
         if self._card_file is not None:
             self._card_file.unlink(missing_ok=True)
+        # A FileStore removes its file when the last rank lets go of it: now, not when Python
+        # comes round to collecting cycles.
+        self.store = self.shared = self.roster.store = None
+        self._identity = self._chooser = self.routes = None
 
 
 def seconds(given, default):
