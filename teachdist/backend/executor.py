@@ -80,7 +80,8 @@ def play(script, call, links, exchange, observer=None):
     for step in script.steps:
         if step.leaving:
             links.post(exchange, step.turn, step.turn.rnd, step.leaving)
-        _take(step, call, links, exchange, observer)
+        if step.leaving or step.wants or observer is not None:
+            _take(step, call, links, exchange, observer)
     for target, value in script.finals:
         target.copy_(value)
 
@@ -88,16 +89,17 @@ def play(script, call, links, exchange, observer=None):
 def _take(step, call, links, exchange, observer):
     """Wait for what comes in a turn, and work it in."""
     turn = step.turn
-    if step.leaving or step.wants:
-        arrived = links.take(exchange, turn, turn.rnd, step.wants)
-        for way, place in step.copies:
-            place.copy_(arrived[way])
-        for out, operands in step.sums:
-            values = [arrived[one] if type(one) is tuple else one for one in operands]
-            combine(call.reducer.combine, out, values)
-        links.release(exchange, turn, turn.rnd)
+    rnd = turn.rnd
+    arrived = links.take(exchange, turn, rnd, step.wants)
+    for way, place in step.copies:
+        place.copy_(arrived[way])
+    for out, operands in step.sums:
+        values = [arrived[one] if type(one) is tuple else one for one in operands]
+        combine(call.reducer.combine, out, values)
+    if step.wants:
+        links.release(exchange, turn, rnd)
     if observer is not None:
-        observer(turn.round, turn.rnd, step.state)
+        observer(turn.round, rnd, step.state)
 
 
 def _interleaved(pieces, segments, call, links, exchange, observer):

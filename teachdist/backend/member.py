@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 from datetime import timedelta
+from functools import partial
 
 import torch.distributed as dist
 
@@ -28,7 +29,7 @@ from teachdist.backend.work import DONE, MailWork, Work
 from teachdist.diagnose import Door, View, Watch, call_site, poison, stacks
 from teachdist.diagnose.log import log
 from teachdist.diagnose.survey import leave_card
-from teachdist.links import Exchange, Header, LinkError, Links, Mail, Patience, Roster
+from teachdist.links import Header, LinkError, Links, Mail, Patience, Roster
 from teachdist.links.board import IDLE, IN_CALL, Page
 from teachdist.links.header import POINT_TO_POINT, number_of
 from teachdist.links.mail import Letter
@@ -76,7 +77,7 @@ class Member:
         self._card_file = leave_card(self.roster.known(self.rank), self._identity.key)
         self.links = Links(self.roster, self.page)
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
-        self.routes = Routes(self.rank, self.size, self._chooser)
+        self.routes = Routes(self.rank, self.size, self._chooser, self._number, self.generation)
         self.again.forget()
         meets = (self.who(self.rank), self.title, self.size, self.generation)
         log.info('%s meets in group "%s" of %d ranks, generation %d', *meets)
@@ -164,25 +165,21 @@ class Member:
         del inputs  # not before
 
     def _execute(self, sequence, call, words, limit):
-        routes = self.routes
-        route = routes.of(call) if routes.hosts is not None else None
-        same = routes.same(call) if route is None else route.same
+        route = call.route
+        if route is None and self.routes.hosts is not None:
+            route = self.routes.of(call)
+        same = self.routes.same(call) if route is None else route.same
         self.page.write(IN_CALL, self.generation, sequence, words, same)
-        watch = Watch(self.view, words, self.options.hint_after, (sequence, same))
-        patience = Patience(limit, watch, words)
+        watcher = partial(Watch, self.view, words, self.options.hint_after, (sequence, same))
+        patience = Patience(limit, None, words, watcher)
         try:
             if route is None:
-                routes.hosts = self.roster.hosts(patience)
-                self.roster.watch_all(patience)
-                self._introduce()
-                self.links.meet(patience)
-                route = routes.of(call)
-            header = Header(
-                self._number, self.generation, sequence, fingerprint=route.fingerprint
-            )
-            observer = self._recorder(call, words, sequence, route) if tracing.active() else None
-            exchange = Exchange(header, words, patience, route.plan.width)
+                self._first_call(patience)
+                route = self.routes.of(call)
             call.route = route
+            exchange = route.exchange
+            exchange.begin(sequence, words, patience)
+            observer = self._recorder(call, words, sequence, route) if tracing.active() else None
             execute(call, route.plan, self.links, exchange, observer)
             if observer is not None:
                 observer.done()
@@ -193,10 +190,12 @@ class Member:
         finally:
             self.page.write(IDLE, self.generation, sequence, words, same)
 
-    def _log_call(self, sequence, words, algorithm, took):
-        me, took = self.who(self.rank), took * 1e6
-        said = (me, self.title, sequence, words, algorithm, took)
-        log.debug('%s: group "%s", call %d: %s by %s, %.0f us', *said)
+    def _first_call(self, patience):
+        """All ranks are in the group's first collective: get to know each other."""
+        self.routes.hosts = self.roster.hosts(patience)
+        self.roster.watch_all(patience)
+        self._introduce()
+        self.links.meet(patience)
 
     def _recorder(self, call, words, sequence, route):
         return tracing.recorder(
@@ -212,7 +211,12 @@ class Member:
 
     def _right(self, call):
         """Whether a kept call may run by its old script."""
-        return call.route.fresh and not tracing.active()
+        return call.route.fresh and not (tracing.active() or poison.on())
+
+    def _log_call(self, sequence, words, algorithm, took):
+        me, took = self.who(self.rank), took * 1e6
+        words = (me, self.title, sequence, words, algorithm, took)
+        log.debug('%s: group "%s", call %d: %s by %s, %.0f us', *words)
 
     # -- point to point ----------------------------------------------------------------------
 

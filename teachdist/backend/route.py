@@ -10,18 +10,22 @@ from dataclasses import dataclass
 from teachdist.backend import options
 from teachdist.backend.plan import plan
 from teachdist.collectives import get
+from teachdist.links import Exchange, Header
 from teachdist.links.header import number_of
 
 
 @dataclass(slots=True, eq=False)
 class Route:
-    """One kind of call. same: its fingerprint without the algorithm. asked: see `options.asked`."""
+    """One kind of call. same: its fingerprint without the algorithm. asked: see `options.asked`.
+
+    exchange: what the links know of it; a group's calls run one at a time, so one serves all.
+    """
 
     algorithm: object
     plan: object
     same: int
-    fingerprint: int
     asked: int
+    exchange: Exchange
 
     @property
     def fresh(self):
@@ -31,10 +35,14 @@ class Route:
 
 
 class Routes:
-    """The routes of one rank in a group. hosts: the host of each rank, once it is known."""
+    """The routes of one rank in a group, for one generation.
 
-    def __init__(self, rank, size, chooser):
+    number: of the group, for headers. hosts: the host of each rank, once it is known.
+    """
+
+    def __init__(self, rank, size, chooser, number, generation):
         self.rank, self.size, self.chooser = rank, size, chooser
+        self.number, self.generation = number, generation
         self.hosts = None
         self._known = {}
         self._numbers = {}
@@ -52,8 +60,12 @@ class Routes:
             asked = options.asked()
             name = self.chooser.algorithm(call, self.hosts)
             made = plan(call.op, name, self.rank, self.size, call.root, self.hosts)
-            numbers = self._number(kind), self._number((*kind, name))
-            route = self._known[key] = Route(get(call.op, name), made, *numbers, asked)
+            header = Header(
+                self.number, self.generation, 0, fingerprint=self._number((*kind, name))
+            )
+            exchange = Exchange(header, made.width)
+            route = Route(get(call.op, name), made, self._number(kind), asked, exchange)
+            self._known[key] = route
         return route
 
     def _number(self, kind):

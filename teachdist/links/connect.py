@@ -208,6 +208,9 @@ class Links:
             self.kinds[peer] = (
                 self._threads if peer in local else self._shm if peer in sharing else self._tcp
             )
+        if len(set(self.kinds.values())) == 1:  # as is usual: then there is nothing to split
+            link = next(iter(self.kinds.values()))
+            self.post, self.take, self.release = link.post, link.take, link.release
 
     def _share(self, peers, cards, patience):
         """Take and offer memory; the peers with whom that worked in both directions.
@@ -239,14 +242,6 @@ class Links:
     def connections(self):
         """How many connections there are now."""
         return len(self.roster.sockets(COLLECTIVE).connections)
-
-    def begin(self, patience):
-        """Before a call: meet, if this is the first."""
-        if not self.kinds:
-            self.meet(patience)
-            if len(set(self.kinds.values())) == 1:  # as is usual: no need to split anything
-                link = next(iter(self.kinds.values()))
-                self.post, self.take, self.release = link.post, link.take, link.release
 
     def post(self, exchange, turn, rnd, chunks):
         """Begin to send this turn's chunks, {chunk: bytes}; they must stay as they are."""

@@ -25,7 +25,7 @@ TURNS = 1 << 24  # more than any call has
 
 
 class Exchange:
-    """One collective on the links.
+    """One kind of collective on the links; `begin` makes it the next call of that kind.
 
     header: who and what (group, generation, sequence, fingerprint). words: the call in words, with
     its place in the user's program. width: the most chunks that a rank publishes in one turn.
@@ -33,12 +33,17 @@ class Exchange:
 
     __slots__ = ("first", "header", "patience", "piece", "table", "told", "words")
 
-    def __init__(self, header, words, patience, width):
-        self.header, self.words, self.patience = header, words, patience
+    def __init__(self, header, width):
+        self.header = header
         # Bytes for the lengths of the chunks of a turn; the most bytes of one chunk in one turn.
         self.table, self.piece = layout(width)
+
+    def begin(self, sequence, words, patience):
+        """Call number `sequence` of the group begins."""
+        self.header.sequence = sequence
+        self.words, self.patience = words, patience
         # The number of the call's first turn among all turns of the group.
-        self.first = header.sequence * TURNS + 1
+        self.first = sequence * TURNS + 1
         self.told = set()  # peers that have had the words
 
 
