@@ -12,6 +12,7 @@ next generation's cards, and every process group, model and mesh that uses it st
 import os
 import threading
 from datetime import timedelta
+from functools import partial
 
 import torch.distributed as dist
 
@@ -167,11 +168,13 @@ class Member:
                 rank=self.rank,
                 size=self.size,
                 nbytes=call.nbytes,
+                root=call.root,
+                hosts=self._hosts,
             )
             exchange = Exchange(header, call.words, patience, todo.width)
             execute(call, todo, self.links, exchange, observer)
             if observer is not None:
-                observer.done()
+                observer.done(partial(self._chooser.topology, self._hosts))
         except (LinkError, KeyboardInterrupt) as error:
             raise self._fail(error, sequence, call.words) from error
         finally:
