@@ -184,7 +184,7 @@ class Member:
             observer = self._recorder(call, words, sequence, route) if tracing.active() else None
             execute(call, route.plan, self.links, exchange, observer)
             if observer is not None:
-                observer.done()
+                observer.done(partial(self._chooser.topology, self.routes.hosts))
             if log.isEnabledFor(logging.DEBUG):
                 self._log_call(sequence, words, route.algorithm.name, patience.waited)
         except (LinkError, KeyboardInterrupt) as error:
@@ -212,6 +212,8 @@ class Member:
             rank=self.rank,
             size=self.size,
             nbytes=call.nbytes,
+            root=call.root,
+            hosts=self.routes.hosts,
         )
 
     def _right(self, call):
