@@ -1,7 +1,7 @@
 """The magics, in an IPython without a kernel; see test_kernel.py for what only a kernel does."""
 
 import pytest
-from conftest import BACKEND, RANKS, needs_release
+from clusters import BACKEND, RANKS, needs_release
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
