@@ -26,8 +26,8 @@ class Options(_Base):
 
     delegate: another backend that does the work while this one watches (`delegate.py`): "gloo",
     "nccl", {"cpu": "gloo", "cuda": "nccl"}, or False for none at all. None: what the variable
-    TEACHDIST_DELEGATE says, in the form gloo or cpu:gloo,cuda:nccl; else NCCL for CUDA tensors if it
-    can serve them.
+    TEACHDIST_DELEGATE says, in the form gloo or cpu:gloo,cuda:nccl; else NCCL for CUDA tensors if
+    it can serve them.
     """
 
     def __init__(self, timeout=timedelta(minutes=30), hint_after=1.0, delegate=None, **algorithms):
