@@ -177,16 +177,21 @@ class Member:
                 self._first_call(patience)
                 route = self.routes.of(call)
             call.route = route
+            if call.foreign is None:
+                call.check_plan(route.plan)
             exchange = route.exchange
             exchange.begin(sequence, words, patience)
             observer = self._recorder(call, words, sequence, route) if tracing.active() else None
             execute(call, route.plan, self.links, exchange, observer)
             if observer is not None:
-                observer.done()
+                observer.done(partial(self._chooser.topology, self.routes.hosts))
             if log.isEnabledFor(logging.DEBUG):
                 self._log_call(sequence, words, route.algorithm.name, patience.waited)
         except (LinkError, KeyboardInterrupt) as error:
             raise self._fail(error, sequence, words) from error
+        except Exception as error:  # the others must not wait for what will never come
+            self.release(f"{self.who(self.rank)} failed in {words}: {error!r}")
+            raise
         finally:
             self.page.write(IDLE, self.generation, sequence, words, same)
 
@@ -207,6 +212,8 @@ class Member:
             rank=self.rank,
             size=self.size,
             nbytes=call.nbytes,
+            root=call.root,
+            hosts=self.routes.hosts,
         )
 
     def _right(self, call):
@@ -274,6 +281,10 @@ class Member:
         self.page.close()
         if self._card_file is not None:
             self._card_file.unlink(missing_ok=True)
+        # A FileStore removes its file when the last rank lets go of it: now, not when Python
+        # comes round to collecting cycles.
+        self.store = self.shared = self.roster.store = None
+        self._identity = self._chooser = self.routes = None
 
 
 def seconds(given, default):
