@@ -219,13 +219,14 @@ class Links:
         A rank without memory offers -1: its peers then use sockets with it, as it does with them.
         """
         try:
-            if not self._wanted:
-                raise OSError("TEACHDIST_SHM=0 says so")
-            self._shm = ShmLinks(self.roster.rank)
-            self.page.offer(self.roster.generation, self._shm.memory, self._shm.signals.bell)
+            if self._wanted:
+                self._shm = ShmLinks(self.roster.rank)
         except OSError as error:
             log.warning("rank %d: no shared memory, so sockets: %s", self.roster.rank, error)
+        if self._shm is None:
             self.page.offer(self.roster.generation, -1, -1)
+        else:
+            self.page.offer(self.roster.generation, self._shm.memory, self._shm.signals.bell)
         sharing = []
         for peer in peers:
             memory, bell = self.roster.offer(peer, patience)
