@@ -19,8 +19,8 @@ import socket
 import time
 from dataclasses import dataclass
 
-from teachdist.links.board import Window, alive
-from teachdist.links.errors import PeerLost
+from teachdist.links.board import LEFT, Window, alive
+from teachdist.links.errors import LinkError, PeerLost
 from teachdist.links.shm import ShmLinks
 from teachdist.links.sockets import Sockets
 from teachdist.links.switchboard import COLLECTIVE, INQUIRY, MAIL, NEWS, hang_up, switchboard
@@ -208,6 +208,7 @@ class Links:
             self.kinds[peer] = (
                 self._threads if peer in local else self._shm if peer in sharing else self._tcp
             )
+        self.page.met(self.roster.generation)
         if len(set(self.kinds.values())) == 1:  # as is usual: then there is nothing to split
             link = next(iter(self.kinds.values()))
             self.post, self.take, self.release = link.post, link.take, link.release
@@ -278,6 +279,22 @@ class Links:
                 self._parts.clear()
             self._parts[rnd] = parts
         return parts
+
+    def part(self, patience):
+        """Stay until all who share memory have opened this rank's: what is in it is for them.
+
+        A rank whose part in a call was to give may be through before another has begun.
+        """
+        for peer in [p for p, link in self.kinds.items() if link is self._shm]:
+            with contextlib.suppress(LinkError):  # it has failed, or left, or does not come
+                until_ready(lambda peer=peer: self._has_met(peer), peer, patience)
+
+    def _has_met(self, peer):
+        window = self.roster.window(peer)
+        there = window is not None and not self.roster.gone(peer) and window.abort() is None
+        if not there or window.read().state == LEFT:
+            return True
+        return True if window.met() >= self.roster.generation else None
 
     def close(self):
         """Leave the group's links."""
