@@ -177,6 +177,8 @@ class Member:
                 self._first_call(patience)
                 route = self.routes.of(call)
             call.route = route
+            if call.foreign is None:
+                call.check_plan(route.plan)
             exchange = route.exchange
             exchange.begin(sequence, words, patience)
             observer = self._recorder(call, words, sequence, route) if tracing.active() else None
@@ -187,6 +189,9 @@ class Member:
                 self._log_call(sequence, words, route.algorithm.name, patience.waited)
         except (LinkError, KeyboardInterrupt) as error:
             raise self._fail(error, sequence, words) from error
+        except Exception as error:  # the others must not wait for what will never come
+            self.release(f"{self.who(self.rank)} failed in {words}: {error!r}")
+            raise
         finally:
             self.page.write(IDLE, self.generation, sequence, words, same)
 

@@ -23,17 +23,42 @@ class Options(_Base):
     timeout: a timedelta, how long a call may wait. hint_after: seconds after which a waiting
     rank says for whom it waits. Keywords named after collectives choose algorithms:
     Options(all_reduce="ring", broadcast="binomial").
+
+    delegate: another backend that does the work while this one watches (`delegate.py`): "gloo",
+    "nccl", {"cpu": "gloo", "cuda": "nccl"}, or False for none at all. None: what the variable
+    TEACHDIST_DELEGATE says, in the form gloo or cpu:gloo,cuda:nccl; else NCCL for CUDA tensors if it
+    can serve them.
     """
 
-    def __init__(self, timeout=timedelta(minutes=30), hint_after=1.0, **algorithms):
+    def __init__(self, timeout=timedelta(minutes=30), hint_after=1.0, delegate=None, **algorithms):
         super().__init__("teachdist", timeout)
         self.hint_after = float(hint_after)
+        self.delegate = delegated(delegate)
         self.algorithms = checked(algorithms)
         self._own_limit = timeout
 
     def limit(self, default):
         """The timeout as a timedelta; `default` (seconds) if it was never set."""
         return self._own_limit if self._own_limit is not None else timedelta(seconds=default)
+
+
+def delegated(given):
+    """{device type: name of a backend, or None for none} from what `Options(delegate=)` takes."""
+    if given is None:
+        given = os.environ.get("TEACHDIST_DELEGATE") or {}
+    if given is False:
+        return {"cpu": None, "cuda": None}
+    if isinstance(given, str):
+        pairs = [part.partition(":") for part in given.lower().split(",")]
+        if any(separator for _, separator, _ in pairs):
+            return {device.strip(): name.strip() for device, _, name in pairs}
+        return {"cuda" if given.lower() == "nccl" else "cpu": given.lower()}
+    if not isinstance(given, dict):
+        raise TypeError(
+            f"delegate={given!r}: expected the name of a backend, a dict of device type to name, "
+            "or False"
+        )
+    return dict(given)
 
 
 _used: list[dict] = []

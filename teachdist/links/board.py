@@ -435,13 +435,15 @@ def _read(page, at=0):
 def _entry(page, slot):
     end = slot + _ENTRY.size
     for _ in range(20):
-        # The end first: if the beginning still says the same afterwards, nobody wrote meanwhile.
+        # The end first and the beginning last: a writer changes the beginning before all else.
         tail = int.from_bytes(page[end - 8 : end], "little")
         counter, mail, state, size, generation, number, since, fingerprint, text, _ = (
             _ENTRY.unpack_from(page, slot)
         )
-        if counter == tail:
+        if tail == int.from_bytes(page[slot : slot + 8], "little"):
             break
+    else:
+        return None
     if not counter or size > _TEXT or state > LEFT:
         return None
     call = text[:size].decode(errors="replace")
