@@ -344,6 +344,8 @@ class Window:
             path = f"/proc/{pid}/fd/{fd}"
         self._at = int(index) * PAGE
         self._map = self._open(path, self._at + PAGE)
+        if self._map[self._at : self._at + len(_MAGIC)] != _MAGIC:
+            raise FileNotFoundError(f"{path} is no board any more")
         self._id = _HEAD.unpack_from(self._map, self._at)[-1]
 
     @staticmethod
@@ -359,7 +361,7 @@ class Window:
         finally:
             os.close(handle)
         if len(board) < size:
-            raise OSError(f"{path} is shorter than its place says")
+            raise FileNotFoundError(f"{path} has no such page any more")
         return board
 
     def read(self):

@@ -72,6 +72,7 @@ class Roster:
         self._door.expect(self.secret, self._put_through)
         self._sockets = {p: Sockets(self, p) for p in (COLLECTIVE, MAIL)}
         self._windows = {}
+        self._pageless = set()  # ranks of this host whose page was gone before it was opened
         mine = Card(rank, self.host, os.getpid(), self._door.address, self.secret, page.place)
         self._cards = {rank: mine}
         store.set(self._key(rank), mine.dumps())
@@ -127,7 +128,10 @@ class Roster:
         if peer not in self._windows:
             try:
                 self._windows[peer] = Window(card.board)
-            except OSError:
+            except FileNotFoundError:
+                self._pageless.add(peer)
+                return None
+            except (OSError, ValueError):
                 return None
         return self._windows[peer]
 
@@ -145,6 +149,11 @@ class Roster:
             return offered if generation == self.generation else None
 
         return until_ready(made, peer, patience)
+
+    def left(self, peer):
+        """Whether `peer`, on this host, is known to have left: its page says so, or is gone."""
+        position = self.position(peer)
+        return peer in self._pageless if position is None else position.state == LEFT
 
     def abort_of(self, peer):
         """The failure with which `peer` has released the others, or None; see `Position.abort`."""
