@@ -58,16 +58,7 @@ def main() -> int:
     config = BUILD / "mkdocs.yml"
     config.write_text(yaml.safe_dump(configuration(), sort_keys=False), "utf-8")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "-f", str(config)]
-    status = subprocess.call(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
-    if status == 0:
-        searchable_from_files(ROOT / "site" / "search")
-    return status
-
-
-def searchable_from_files(folder: Path) -> None:
-    """The search index as a script too: the theme takes that when the site is opened from files."""
-    index = (folder / "search_index.json").read_text("utf-8")
-    (folder / "search_index.js").write_text(f"var __index = {index}", "utf-8")
+    return subprocess.call(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
 
 
 def write(name: str, text: str) -> None:
