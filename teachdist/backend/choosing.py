@@ -54,12 +54,17 @@ class Chooser:
 
     def choice(self, call, hosts):
         """What the cost model chooses, with its reason."""
+        # In an all_to_all ranks may send different amounts and nobody knows the others': the
+        # choice must not depend on them.
+        nbytes = LARGE if call.op == "all_to_all" else call.nbytes
+        return choose(call.op, nbytes, self._size, self.topology(hosts), hosts)
+
+    def topology(self, hosts):
+        """What messages cost, as rank 0 has said when the group was made."""
         if self._topology is None:
             fields = json.loads(self._store.get(_KEY))
             self._topology = Topology(**fields) if fields else by_placement(hosts)
-        if call.foreign is None:
-            return choose(call.op, LARGE, self._size, self._topology, hosts)
-        return choose(call.op, call.nbytes, self._size, self._topology, hosts)
+        return self._topology
 
 
 LARGE = 1 << 26  # bytes at which an all_to_all sends every block straight to its reader

@@ -217,8 +217,10 @@ class _Writer:
         """What must be copied at the end, as it is not yet where it belongs."""
         found = []
         for chunk, target in self.targets.items():
+            if not target.numel():
+                continue  # perhaps nothing came: of this chunk there was nothing left
             value = self.state[chunk]
-            if value is not target and value.data_ptr() != target.data_ptr() and target.numel():
+            if value is not target and value.data_ptr() != target.data_ptr():
                 if value.numel() != target.numel():
                     raise ValueError(
                         f"chunk {chunk}: {value.numel()} elements for an output of {target.numel()}"
