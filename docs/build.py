@@ -30,6 +30,7 @@ import hangs  # noqa: E402
 import players  # noqa: E402
 import reference  # noqa: E402
 import tables  # noqa: E402
+import wire  # noqa: E402
 
 BUILD = ROOT / "build"
 PAGES = BUILD / "docs"
@@ -41,7 +42,7 @@ def main() -> int:
     shutil.rmtree(PAGES, ignore_errors=True)
     (PAGES / "assets").mkdir(parents=True)
     for page in (ROOT / "docs").glob("*.md"):
-        write(page.name, players.fill(page.read_text("utf-8")))
+        write(page.name, wire.fill(players.fill(page.read_text("utf-8"))))
     for pattern in ASSETS:
         for asset in (ROOT / "docs" / "assets").glob(pattern):
             shutil.copy(asset, PAGES / "assets")

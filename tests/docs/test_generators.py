@@ -13,6 +13,7 @@ import players
 import pytest
 import reference
 import tables
+import wire as pages_on_the_wire
 
 from teachdist.notebook import show
 
@@ -81,6 +82,16 @@ def test_a_case_of_the_gallery(tmp_path):
     assert '    ```text title="teachdist says, on ranks 0, 2"\n    Words.\n    ```' in page
     assert "    **Why.** Because of it." in page
     assert "    Seen in pytorch/pytorch#1." in page
+
+
+def test_the_page_on_the_wire_is_the_table_of_the_code():
+    from teachdist.stores import wire
+
+    page = pages_on_the_wire.fill((documented.ROOT / "docs" / "stores-wire.md").read_text("utf-8"))
+    assert "<!--" not in page
+    for op in wire.OPS:
+        assert f"| {op.code} | {op.name} |" in page
+    assert "| SET b'/color', b'red' | `01 06 00 00 00 00 00 00 00 2f 63" in page
 
 
 def test_every_public_name_is_in_the_reference():
