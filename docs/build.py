@@ -6,7 +6,7 @@
     the public names         ->  build/docs/api        tools/reference.py
     examples/hangs           ->  build/docs/hangs.md   tools/hangs.py
     documented.toml          ->  build/docs/coverage.md, discrepancies.md  tools/tables.py
-    npm's pyodide            ->  build/docs/assets/pyodide  tools/vendor.py
+    npm's pyodide            ->  build/docs/assets/pyodide  tools/engine.py
 
 and then mkdocs, strictly. Without a connection everything is built but what comes from npm (a copy
 from an earlier build is used again); the playground's page then says that it isn't there.
@@ -25,9 +25,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "tools")]
 
 import algorithms  # noqa: E402
 import course  # noqa: E402
+import engine  # noqa: E402
 import hangs  # noqa: E402
 import players  # noqa: E402
-import playground  # noqa: E402
 import reference  # noqa: E402
 import tables  # noqa: E402
 
@@ -50,7 +50,7 @@ def main() -> int:
     for part in (course, algorithms, reference, hangs, tables):
         for name, text in part.pages().items():
             write(name, text)
-    if fault := playground.vendor(PAGES / "assets"):
+    if fault := engine.vendor(PAGES / "assets"):
         sys.stderr.write(f"docs: the playground is left out: {fault}\n")
         page = (PAGES / "playground.md").read_text("utf-8")
         note = 'id="td-playground" data-missing="this copy of the site was built without pyodide"'
@@ -58,7 +58,16 @@ def main() -> int:
     config = BUILD / "mkdocs.yml"
     config.write_text(yaml.safe_dump(configuration(), sort_keys=False), "utf-8")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "-f", str(config)]
-    return subprocess.call(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+    status = subprocess.call(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+    if status == 0:
+        searchable_from_files(ROOT / "site" / "search")
+    return status
+
+
+def searchable_from_files(folder: Path) -> None:
+    """The search index as a script too: the theme takes that when the site is opened from files."""
+    index = (folder / "search_index.json").read_text("utf-8")
+    (folder / "search_index.js").write_text(f"var __index = {index}", "utf-8")
 
 
 def write(name: str, text: str) -> None:

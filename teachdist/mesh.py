@@ -53,10 +53,11 @@ from teachdist import mesh_layout
 from teachdist.mesh_checks import check_description, check_fits_world
 from teachdist.mesh_groups import (
     agree,
+    backends_in_words,
     find_group,
-    in_words,
     make_group,
     overrides_by_dim,
+    ranks_in_words,
     select_device,
 )
 from teachdist.mesh_layout import Dim
@@ -105,7 +106,7 @@ class DeviceMesh(MeshViews, MeshForTorch):
                 dist.init_process_group()
             check_fits_world(ranks)
             select_device(device_type)
-            agree(f"{self!r} of ranks {array.tolist()}{in_words(overrides)}")
+            agree(f"{self!r} of ranks {ranks_in_words(array)}{backends_in_words(overrides)}")
             self._groups = self._make_groups(dims, self._dim_labels(), overrides)
         self._find_coordinate()
 
@@ -276,19 +277,19 @@ class DeviceMesh(MeshViews, MeshForTorch):
         return self._hash_key()
 
     @cached_property
-    def _hashed(self):
+    def _hash(self):
         return hash(self._key)
 
     def __eq__(self, other):
         return self is other or (isinstance(other, TorchMesh) and self._key == other._hash_key())
 
     def __hash__(self):
-        return self._hashed
+        return self._hash
 
     def __getstate__(self):
         """Groups cannot travel, but their names can: the same job finds them again."""
         kept = ["_device_type", "_ranks", "_dims", "_mesh_dim_names", "_root", "_flattened"]
-        names = None if self._groups is None else self._dim_group_names
+        names = self._groups and [group and group.group_name for group in self._groups]
         return {key: self.__dict__[key] for key in kept} | {"_groups": names}
 
     def __setstate__(self, state):

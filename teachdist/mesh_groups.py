@@ -22,6 +22,7 @@ As few groups as possible
     takes part in every call, as torch does it.
 """
 
+import hashlib
 import os
 import warnings
 
@@ -106,6 +107,8 @@ def make_group(rank_lists, label, override=(None, None)):
 
 def find_group(name):
     """The process group of that name in this process, or None."""
+    if name is None:
+        return None
     try:
         return _resolve_process_group(name)
     except RuntimeError:
@@ -161,7 +164,7 @@ def pair(value):
     return None, value
 
 
-def in_words(overrides):
+def backends_in_words(overrides):
     """What differs from the default backend, for comparison between ranks; often nothing."""
     if all(override == (None, None) for override in overrides):
         return ""
@@ -170,6 +173,17 @@ def in_words(overrides):
         for backend, options in overrides
     ]
     return f" on backends {', '.join(words)}"
+
+
+def ranks_in_words(array):
+    """The ranks of a mesh, for comparison between ranks: in full if that is short."""
+    ranks = array.flatten().tolist()
+    if ranks == list(range(len(ranks))):
+        return f"0 to {len(ranks) - 1}"
+    if len(ranks) <= 64:
+        return str(array.tolist())
+    digest = hashlib.sha256(str(ranks).encode()).hexdigest()
+    return f"{ranks[:8]}... ({len(ranks)} of them, digest {digest[:16]})"
 
 
 def select_device(device_type):

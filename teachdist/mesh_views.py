@@ -21,7 +21,7 @@ from torch.distributed import GroupMember, ProcessGroup
 
 from teachdist import mesh_layout
 from teachdist.mesh_checks import check_group, check_names
-from teachdist.mesh_groups import agree, in_words, overrides_by_dim, pair
+from teachdist.mesh_groups import agree, backends_in_words, overrides_by_dim, pair
 
 
 class MeshViews:
@@ -85,7 +85,7 @@ class MeshViews:
         groups = self._groups
         if groups is not None:
             override = pair(backend_override)
-            agree(f"flatten {self!r} to {name!r}{in_words([override])}", groups)
+            agree(f"flatten {self!r} to {name!r}{backends_in_words([override])}", groups)
             groups = self._make_groups(dims, [name], [override])
         root._flattened[name] = self._derive(dims, (name,), groups)
         return root._flattened[name]
@@ -120,7 +120,7 @@ class MeshViews:
         groups = self._groups
         if groups is not None:
             overrides = overrides_by_dim(backend_override, len(parts), mesh_dim_names)
-            what = f"unflatten {self!r} to {mesh_sizes} {names}{in_words(overrides)}"
+            what = f"unflatten {self!r} to {mesh_sizes} {names}{backends_in_words(overrides)}"
             agree(what, groups[at : at + 1])
             made = self._make_groups(parts, mesh_dim_names, overrides)
             groups = groups and [*groups[:at], *made, *groups[at + 1 :]]

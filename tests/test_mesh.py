@@ -1,4 +1,3 @@
-import base64
 import copy
 import inspect
 import itertools
@@ -464,54 +463,15 @@ def test_fsdp2_tensor_parallel_and_both(backend, init):
     shared_pool(4, backend).run(train)
 
 
-# The picture
+@every_backend
+def test_compiled_code(backend):
+    def compile_it():
+        mesh = init_device_mesh("cpu", (2,))
+        numbers = distribute_tensor(torch.arange(4.0), mesh, [Shard(0)])
+        double = torch.compile(lambda x: (2 * x).full_tensor(), backend="aot_eager", fullgraph=True)
+        return double(numbers).tolist()
 
-
-def test_show_draws_this_rank_and_its_groups():
-    def show():
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-        return mesh.show()._repr_mimebundle_()
-
-    bundle = shared_pool(4).run(show)[2]
-    assert bundle["text/plain"].splitlines() == [
-        "DeviceMesh (dp=2, tp=2) on cpu, seen from rank 2",
-        "",
-        "    0a    1",
-        "   [2]    3b",
-        "",
-        "  rank 2 at (1, 0)",
-        "a dp ↓  ranks 0, 2; here local rank 1",
-        "b tp →  ranks 2, 3; here local rank 0",
-    ]
-    image = bundle["text/html"]
-    assert image.startswith('<img src="data:image/svg+xml;base64,')
-    svg = base64.b64decode(image.split("base64,")[1].split('"')[0]).decode()
-    assert svg.startswith("<svg xmlns=")
-    for text in (">0<", ">1<", ">2<", ">3<", "dp ↓  ranks 0, 2"):
-        assert text in svg
-    import xml.etree.ElementTree
-
-    xml.etree.ElementTree.fromstring(svg)
-
-
-def test_show_arranges_blocks_of_further_dimensions():
-    from teachdist.mesh_picture import MeshPicture
-
-    dist.init_process_group("fake", store=dist.HashStore(), rank=6, world_size=16)
-    try:
-        picture = str(init_device_mesh("cpu", (2, 2, 2, 2)).show())
-        long = MeshPicture(init_device_mesh("cpu", (16,)))
-    finally:
-        dist.destroy_process_group()
-    rows = picture.splitlines()[2:7]
-    assert rows == [
-        "    0     1        4c    5",
-        "    2b    3       [6]    7d",
-        "",
-        "    8     9       12    13",
-        "   10    11       14a   15",
-    ]
-    assert "16 ranks 0, 1, 2, ... 15" in str(long)
+    assert shared_pool(2, backend).run(compile_it) == [[0, 2, 4, 6]] * 2
 
 
 DOCUMENTED = [

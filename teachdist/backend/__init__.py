@@ -6,15 +6,10 @@ of which tensor, `plan.py` has the algorithm's rounds, `executor.py` runs them o
 """
 
 from teachdist.backend.backend import Backend
-from teachdist.backend.failure import (
-    Released,
-    guard_program,
-    guarding,
-    recover_all,
-    release_all,
-)
+from teachdist.backend.failure import Released, guard_program, guarding, release_all
 from teachdist.backend.lifecycle import members, register
 from teachdist.backend.options import Options, use
+from teachdist.backend.recovery import recover_all
 
 register()
 

@@ -89,12 +89,17 @@ class Backend(BackendBase):
         """Run one Call or several as one operation, which the profiler knows as `title`."""
         work = self.member.run(
             todo if isinstance(todo, list) else [todo],
-            getattr(opts, "asyncOp", True),
+            self._batch is not None or getattr(opts, "asyncOp", True),
             getattr(opts, "timeout", None),
             outputs,
             opened(title, inputs),
+            inputs,
         )
         return self._batched(work)
+
+    def _again(self, make, tensors, *arguments):
+        """The Call that `make` makes, or the same one as before."""
+        return self.member.again.call(make, tensors, *arguments)
 
     def _batched(self, work):
         if self._batch is not None:
@@ -108,15 +113,15 @@ class Backend(BackendBase):
     def broadcast(self, tensors, opts):
         """Every rank's tensor becomes the root's."""
         tensor = calls.one(tensors, opts.rootTensor, "broadcast")
-        todo = calls.broadcast(tensor, opts.rootRank, *self._place)
-        return self._run(todo, opts, "broadcast", tensors)
+        todo = self._again(calls.broadcast, tensors, opts.rootRank, *self._place)
+        return self._run(todo, opts, "broadcast", tensors, [tensor])
 
     def allreduce(self, tensors, opts):
         """Every rank's tensor becomes the reduction of all."""
         if len(tensors) == 1 and tensors[0].is_sparse:
             return self.allreduce_sparse(tensors, opts)
         size = self.member.size
-        todo = [calls.all_reduce(t, opts.reduceOp, size) for t in tensors]
+        todo = [self._again(calls.all_reduce, (t,), opts.reduceOp, size) for t in tensors]
         return self._run(todo, opts, "all_reduce", tensors, tensors)
 
     def allreduce_coalesced(self, tensors, opts):
@@ -131,8 +136,8 @@ class Backend(BackendBase):
     def reduce(self, tensors, opts):
         """The root's tensor becomes the reduction of all."""
         tensor = calls.one(tensors, opts.rootTensor, "reduce")
-        todo = calls.reduce(tensor, opts.reduceOp, opts.rootRank, *self._place)
-        return self._run(todo, opts, "reduce", tensors)
+        todo = self._again(calls.reduce, tensors, opts.reduceOp, opts.rootRank, *self._place)
+        return self._run(todo, opts, "reduce", tensors, [tensor])
 
     def allgather(self, output_lists, inputs, opts):
         """output_lists[0][s] becomes rank s's input."""
@@ -150,8 +155,8 @@ class Backend(BackendBase):
 
     def all_gather_single(self, output, input, opts):  # noqa: A002  torch's name
         """`output` becomes all inputs, one behind the other."""
-        todo = calls.all_gather_single(output, input, *self._place)
-        return self._run(todo, opts, "_all_gather_base", [input])
+        todo = self._again(calls.all_gather_single, (output, input), *self._place)
+        return self._run(todo, opts, "_all_gather_base", [input], [output])
 
     _allgather_base = all_gather_single
 
@@ -193,8 +198,9 @@ class Backend(BackendBase):
 
     def reduce_scatter_single(self, output, input, opts):  # noqa: A002
         """Rank d's output becomes the reduction of the d-th part of everybody's input."""
-        todo = calls.reduce_scatter_single(output, input, opts.reduceOp, *self._place)
-        return self._run(todo, opts, "_reduce_scatter_base", [input])
+        make, op = calls.reduce_scatter_single, opts.reduceOp
+        todo = self._again(make, (output, input), op, *self._place)
+        return self._run(todo, opts, "_reduce_scatter_base", [input], [output])
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -215,14 +221,16 @@ class Backend(BackendBase):
 
     def all_to_all_single(self, output, input, output_splits, input_splits, opts):  # noqa: A002
         """Alltoall on parts of one tensor."""
-        todo = calls.all_to_all_single(output, input, output_splits, input_splits, *self._place)
-        return self._run(todo, opts, "all_to_all", [input])
+        splits = output_splits, input_splits
+        todo = self._again(calls.all_to_all_single, (output, input), *splits, *self._place)
+        return self._run(todo, opts, "all_to_all", [input], [output])
 
     alltoall_base = all_to_all_single
 
     def barrier(self, opts):
         """Nobody leaves before everybody has come."""
-        return self._run(calls.barrier(self.member.size), opts, "barrier", [], [])
+        todo = self._again(calls.barrier, (), self.member.size)
+        return self._run(todo, opts, "barrier", [], [])
 
     def monitored_barrier(self, opts, wait_all_ranks):
         """A barrier that names the ranks which did not come; no Work."""

@@ -13,6 +13,8 @@ import torch.distributed as dist
 from teachdist.backend.backend import Backend, alive
 from teachdist.backend.holder import patch_holder
 from teachdist.backend.options import Options
+from teachdist.backend.spelling import patch_spelling
+from teachdist.diagnose.log import configure
 
 
 def create(backend_options, pg_options):
@@ -40,6 +42,8 @@ def create(backend_options, pg_options):
 def register():
     """Make `init_process_group("teachdist")` work; torch calls it through the entry point."""
     patch_holder()
+    patch_spelling()
+    configure()
     if "teachdist" not in dist.Backend.backend_list:
         dist.Backend.register_backend(
             "teachdist", create, extended_api=True, devices=["cpu", "cuda"]

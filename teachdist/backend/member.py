@@ -9,6 +9,7 @@ which is also what tells the others. The group itself survives: `recover` meets 
 next generation's cards, and every process group, model and mesh that uses it stays valid.
 """
 
+import logging
 import os
 import threading
 from datetime import timedelta
@@ -16,21 +17,23 @@ from functools import partial
 
 import torch.distributed as dist
 
+from teachdist import tracing
 from teachdist.backend import failure
+from teachdist.backend.again import Again
 from teachdist.backend.choosing import Chooser
 from teachdist.backend.executor import execute
 from teachdist.backend.identity import identify, title
-from teachdist.backend.plan import plan
+from teachdist.backend.route import Routes
 from teachdist.backend.turns import Turns
-from teachdist.backend.work import MailWork, Work
-from teachdist.diagnose import Door, View, Watch, call_site, stacks
+from teachdist.backend.work import DONE, MailWork, Work
+from teachdist.diagnose import Door, View, Watch, call_site, poison, stacks
+from teachdist.diagnose.log import log
 from teachdist.diagnose.survey import leave_card
-from teachdist.links import Exchange, Header, LinkError, Links, Mail, Patience, Roster
+from teachdist.links import Header, LinkError, Links, Mail, Patience, Roster
 from teachdist.links.board import IDLE, IN_CALL, Page
 from teachdist.links.header import POINT_TO_POINT, number_of
 from teachdist.links.mail import Letter
 from teachdist.links.switchboard import MAIL
-from teachdist.tracing import recorder
 
 FLUSH = 5.0  # seconds that unfinished sends get when a rank leaves
 
@@ -58,7 +61,7 @@ class Member:
         self._turns = Turns(f"teachdist-{name}")
         self._numbering = threading.Lock()  # numbers are given in the order of turns
         self._number = number_of(identity.key)
-        self._fingerprints = {}
+        self.again = Again(self._right)
         self._chooser = Chooser(self.shared, rank, size, options)
         self._rolls = (-1, 0)
         stacks.prepare()
@@ -74,7 +77,10 @@ class Member:
         self._card_file = leave_card(self.roster.known(self.rank), self._identity.key)
         self.links = Links(self.roster, self.page)
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
-        self._hosts = None
+        self.routes = Routes(self.rank, self.size, self._chooser, self._number, self.generation)
+        self.again.forget()
+        meets = (self.who(self.rank), self.title, self.size, self.generation)
+        log.info('%s meets in group "%s" of %d ranks, generation %d', *meets)
 
     def _introduce(self):
         """Once torch has registered the group: show the description that it was given."""
@@ -99,93 +105,125 @@ class Member:
 
     # -- collectives -------------------------------------------------------------------------
 
-    def run(self, calls, asynchronous, timeout, outputs=None, closing=None):
+    def run(self, calls, asynchronous, timeout, outputs=None, closing=None, inputs=()):
         """Run calls one after the other under one Work.
 
-        closing: called when they are over, before anybody is told.
+        inputs: what must stay alive until they are over. closing: called then, before anybody is
+        told.
         """
         self._usable(calls[0].words)
-        work = Work(calls[0].outputs if outputs is None else outputs, closing)
         site = call_site()
         limit = seconds(timeout, self.timeout)
+        here = not asynchronous and closing is None
         with self._numbering:
-            numbered = []
-            for call in calls:
-                call.words = f"{call.words} at {site}"
-                numbered.append((self.sequence, call))
-                self.sequence += 1
-
-            def job():
-                try:
-                    self._usable(calls[0].words)
-                    self._execute_all(numbered, limit)
-                except BaseException as error:  # noqa: BLE001  it travels to whoever waits
-                    work.finish(error)
-                else:
-                    work.finish()
-
-            mine = not asynchronous and self._turns.mine()
-            if not mine:
-                self._turns.submit(job)
-        if mine:
-            self._turns.here(job)
+            first = self.sequence
+            self.sequence += len(calls)
+            here = here and self._turns.mine()
+            if not here:
+                work = Work(calls[0].outputs if outputs is None else outputs, closing)
+                if asynchronous and poison.on():
+                    work.veil = self._veil(calls)
+                self._turns.submit(lambda: self._job(work, first, calls, site, limit, inputs))
+        if here:
+            try:
+                self._usable(calls[0].words)
+                for number, call in enumerate(calls, first):
+                    self._execute(number, call, f"{call.words} at {site}", limit)
+            finally:
+                self._turns.over()
+            return DONE
         if not asynchronous:
             try:
                 work.wait()
             except KeyboardInterrupt as error:
                 # The links stay: the group's own thread may be waiting on them.
-                raise failure.fail(self, error, numbered[0][0], calls[0].words) from None
+                words = f"{calls[0].words} at {site}"
+                raise failure.fail(self, error, first, words) from None
         return work
 
-    def _execute_all(self, numbered, limit):
-        for sequence, call in numbered:
-            self._execute(sequence, call, limit)
+    def _veil(self, calls):
+        """Poison what the calls will write; they themselves work on what is under it."""
+        pending = []
+        for call in calls:
+            reads_only = {"broadcast": self.rank == call.root, "reduce": self.rank != call.root}
+            if not reads_only.get(call.op, False):
+                pending += call.outputs
+        veil = poison.Veil(pending)
+        for call in calls:
+            call.write_back = [(veil.real(tensor), values) for tensor, values in call.write_back]
+        return veil
 
-    def _execute(self, sequence, call, limit):
-        same = self._fingerprint(call, "")
-        self.page.write(IN_CALL, self.generation, sequence, call.words, same)
-        watch = Watch(self.view, call.words, self.options.hint_after, (sequence, same))
-        patience = Patience(limit, watch, call.words)
+    def _job(self, work, first, calls, site, limit, inputs):
         try:
-            if self._hosts is None:
-                self._hosts = self.roster.hosts(patience)
-                self.roster.watch_all(patience)
-                self._introduce()
-            name = self._chooser.algorithm(call, self._hosts)
-            todo = plan(call.op, name, self.rank, self.size, call.root, self._hosts)
-            header = Header(
-                self._number,
-                self.generation,
-                sequence,
-                fingerprint=self._fingerprint(call, name),
-            )
-            observer = recorder(
-                op=call.op,
-                words=call.words,
-                algorithm=name,
-                group=self.name,
-                sequence=sequence,
-                rank=self.rank,
-                size=self.size,
-                nbytes=call.nbytes,
-                root=call.root,
-                hosts=self._hosts,
-            )
-            exchange = Exchange(header, call.words, patience, todo.width)
-            execute(call, todo, self.links, exchange, observer)
-            if observer is not None:
-                observer.done(partial(self._chooser.topology, self._hosts))
-        except (LinkError, KeyboardInterrupt) as error:
-            raise self._fail(error, sequence, call.words) from error
-        finally:
-            self.page.write(IDLE, self.generation, sequence, call.words, same)
+            self._usable(calls[0].words)
+            for number, call in enumerate(calls, first):
+                self._execute(number, call, f"{call.words} at {site}", limit)
+        except BaseException as error:  # noqa: BLE001  it travels to whoever waits
+            work.finish(error)
+        else:
+            work.finish()
+        del inputs  # not before
 
-    def _fingerprint(self, call, algorithm):
-        how = call.reducer.name if call.reducer is not None else ""
-        key = (call.op, call.root, how, call.agree, algorithm)
-        if key not in self._fingerprints:
-            self._fingerprints[key] = number_of(repr(key))
-        return self._fingerprints[key]
+    def _execute(self, sequence, call, words, limit):
+        route = call.route
+        if route is None and self.routes.hosts is not None:
+            route = self.routes.of(call)
+        same = self.routes.same(call) if route is None else route.same
+        self.page.write(IN_CALL, self.generation, sequence, words, same)
+        watcher = partial(Watch, self.view, words, self.options.hint_after, (sequence, same))
+        patience = Patience(limit, None, words, watcher)
+        try:
+            if route is None:
+                self._first_call(patience)
+                route = self.routes.of(call)
+            call.route = route
+            if call.foreign is None:
+                call.check_plan(route.plan)
+            exchange = route.exchange
+            exchange.begin(sequence, words, patience)
+            observer = self._recorder(call, words, sequence, route) if tracing.active() else None
+            execute(call, route.plan, self.links, exchange, observer)
+            if observer is not None:
+                observer.done(partial(self._chooser.topology, self.routes.hosts))
+            if log.isEnabledFor(logging.DEBUG):
+                self._log_call(sequence, words, route.algorithm.name, patience.waited)
+        except (LinkError, KeyboardInterrupt) as error:
+            raise self._fail(error, sequence, words) from error
+        except Exception as error:  # the others must not wait for what will never come
+            self.release(f"{self.who(self.rank)} failed in {words}: {error!r}")
+            raise
+        finally:
+            self.page.write(IDLE, self.generation, sequence, words, same)
+
+    def _first_call(self, patience):
+        """All ranks are in the group's first collective: get to know each other."""
+        self.routes.hosts = self.roster.hosts(patience)
+        self.roster.watch_all(patience)
+        self._introduce()
+        self.links.meet(patience)
+
+    def _recorder(self, call, words, sequence, route):
+        return tracing.recorder(
+            op=call.op,
+            words=words,
+            algorithm=route.algorithm.name,
+            group=self.name,
+            sequence=sequence,
+            rank=self.rank,
+            size=self.size,
+            nbytes=call.nbytes,
+            root=call.root,
+            hosts=self.routes.hosts,
+        )
+
+    def _right(self, call):
+        """Whether a kept call may run by its old script."""
+        return call.route.fresh and not (tracing.active() or poison.on())
+
+    def _log_call(self, sequence, words, algorithm, took):
+        me, took = self.who(self.rank), took * 1e6
+        words = (me, self.title, sequence, words, algorithm, took)
+        log.debug('%s: group "%s", call %d: %s by %s, %.0f us', *words)
 
     # -- point to point ----------------------------------------------------------------------
 
@@ -245,6 +283,7 @@ class Member:
         letter = Letter(peer, tag, parcel.view, kind, settle, parcel.fingerprint)
         letter.words = words
         work = MailWork(parcel.outputs, drive, parcel.closing)
+        work.veil = parcel.veil
         return letter, work
 
     def _leave_to_background(self, letter):
@@ -290,6 +329,7 @@ class Member:
             return
         self._turns.stop()
         self.left = True
+        log.info('%s leaves group "%s"', self.who(self.rank), self.title)
         self.mail.close(FLUSH if self.broken is None else 0.0)
         self.page.leave()
         self.links.close()
@@ -297,6 +337,10 @@ class Member:
         self.page.close()
         if self._card_file is not None:
             self._card_file.unlink(missing_ok=True)
+        # A FileStore removes its file when the last rank lets go of it: now, not when Python
+        # comes round to collecting cycles.
+        self.store = self.shared = self.roster.store = None
+        self._identity = self._chooser = self.routes = None
 
 
 def seconds(given, default):

@@ -37,6 +37,12 @@ class Options(_Base):
 
 
 _used: list[dict] = []
+_changes = 0
+
+
+def asked():
+    """A number that changes whenever `use` begins or ends: choices made before may be old."""
+    return _changes
 
 
 @contextlib.contextmanager
@@ -46,12 +52,15 @@ def use(**algorithms):
     Holds for every thread of the process, so also for the calls that autograd makes for
     DistributedDataParallel.
     """
+    global _changes
     entry = checked(algorithms)
     _used.append(entry)
+    _changes += 1
     try:
         yield
     finally:
         _used.remove(entry)
+        _changes += 1
 
 
 def checked(algorithms):

@@ -12,6 +12,7 @@ from teachdist.backend.call import describe
 from teachdist.backend.checks import check, check_output
 from teachdist.backend.memory import flat, is_view_of, put_back, room, view_bytes
 from teachdist.backend.profiling import opened
+from teachdist.diagnose import poison
 from teachdist.links.header import number_of
 
 
@@ -25,6 +26,7 @@ class Parcel:
     fingerprint: int
     closing: object = None
     landed: object = None
+    veil: object = None
 
 
 def send(member, tensor, dst, tag):
@@ -48,13 +50,15 @@ def receive(member, tensor, src, tag):
     words = describe("recv", tensor, f"src={source}", f"tag={tag}")
     closing = opened("recvAnySource" if src is None else "recv", [tensor])
     values = room(tensor)
+    veil = poison.Veil([tensor]) if poison.on() else None
+    under = tensor if veil is None else veil.real(tensor)
 
     def landed():
-        if not is_view_of(values, tensor):
-            put_back(values, tensor)
+        if not is_view_of(values, under):
+            put_back(values, under)
 
     kind = kind_of(tensor.dtype)
-    parcel = Parcel(view_bytes(values), words, [tensor], kind, closing, landed)
+    parcel = Parcel(view_bytes(values), words, [tensor], kind, closing, landed, veil)
     work = member.receive(parcel, src, tag)
     work.keep = values
     return work

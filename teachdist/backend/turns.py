@@ -25,12 +25,14 @@ class Turns:
         self._queue = queue.SimpleQueue()
         self._thread = None
         self._open = 0
-        self._changed = threading.Condition()
+        self._draining = 0
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
         self._running = threading.Lock()
 
     def submit(self, job):
         """Have job() run after those before it, on the group's thread."""
-        with self._changed:
+        with self._lock:
             self._open += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -38,33 +40,32 @@ class Turns:
         self._queue.put(job)
 
     def mine(self):
-        """Whether nobody is before this thread; if so the turn is taken: call `here`."""
-        with self._changed:
+        """Whether nobody is before this thread; if so the turn is taken until `over`."""
+        with self._lock:
             if self._open:
                 return False
-            self._open += 1
+            self._open = 1
         self._running.acquire()
         return True
 
-    def here(self, job):
-        """Run job() now, on this thread, whose turn `mine` has taken."""
-        try:
-            job()
-        finally:
-            self._running.release()
-            self._over()
+    def over(self):
+        """This thread's turn, which `mine` has taken, is over."""
+        self._running.release()
+        self._over()
 
     def _over(self):
-        with self._changed:
+        with self._lock:
             self._open -= 1
-            if not self._open:
-                self._changed.notify_all()
+            if self._draining and not self._open:
+                self._idle.notify_all()
 
     def drain(self):
         """Wait until everything submitted is over (each job has a deadline of its own)."""
-        with self._changed:
+        with self._lock:
+            self._draining += 1
             while self._open:
-                self._changed.wait(TICK)
+                self._idle.wait(TICK)
+            self._draining -= 1
 
     def stop(self):
         """End the thread after what is queued."""

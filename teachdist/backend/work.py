@@ -27,7 +27,10 @@ class Work(dist.Work):
     """A collective's handle. `outputs` is what its future will hold: a list of tensors.
 
     closing: called when the collective is over, before anybody is told (the profiler's event).
+    veil: poison over the outputs, lifted for whoever learns that the work is over.
     """
+
+    veil = None
 
     def __init__(self, outputs, closing=None):
         super().__init__()
@@ -58,9 +61,14 @@ class Work(dist.Work):
         """Block until done; True, or raises what went wrong. timedelta(0) means no limit."""
         if not self._done.is_set():
             self._block(timeout.total_seconds() if timeout else None)
+        self._lift()
         if self.error is not None:
             raise self.error
         return True
+
+    def _lift(self):
+        if self.veil is not None:
+            self.veil.lift()
 
     def _block(self, limit):
         waited = 0.0
@@ -86,13 +94,17 @@ class Work(dist.Work):
         return self._future
 
     def _unwrap(self, base):
+        self._lift()
         if self.error is not None:
             raise self.error
         return base.value()
 
     def is_completed(self):
         """Whether the collective is over, well or badly."""
-        return self._done.is_set()
+        if self._done.is_set():
+            self._lift()
+            return True
+        return False
 
     def is_success(self):
         """Whether the collective is over and went well."""
@@ -135,6 +147,10 @@ def _result_number(future):
     except RuntimeError:
         return 3  # COMM_ERROR
     return 0  # SUCCESS
+
+
+DONE = Work([])
+DONE.finish()
 
 
 class MailWork(Work):

@@ -1,8 +1,8 @@
 """Which line of the user's code is this? Asked at the start of every call, so it has to be quick.
 
 The line wanted is not the innermost one: that lies in torch, or here. It is the innermost one
-that belongs to neither. Code objects are few and frames are many, so what is known about a code
-object is kept.
+that belongs to neither. Files are few and frames are many, so what is known about a file is kept.
+(Not about a code object, whose hash is computed anew each time.)
 """
 
 import contextlib
@@ -19,40 +19,39 @@ _SKIPPED = (_OURS, _TORCH, "<frozen", "<string>", "<__array_function__")
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 _DEBUGGER = ("pdb.py", "bdb.py", "pydevd.py")
 
-_mine = {}  # code object -> whether it is the user's
-_names = {}  # (code object, line) -> "train.py:31"
+_mine = {}  # file -> whether it is the user's
+_names = {}  # (file, line) -> "train.py:31"
 
 
 def call_site():
     """Where the user's code made the present call: "train.py:31"."""
     frame = sys._getframe(1)
     while frame is not None:
-        code = frame.f_code
-        mine = _mine.get(code)
+        file = frame.f_code.co_filename
+        mine = _mine.get(file)
         if mine is None:
-            mine = _remember(code)
+            mine = _remember(file)
         if mine:
-            return _name(code, frame.f_lineno)
+            return _name(file, frame.f_lineno)
         frame = frame.f_back
     return _nobodys()
 
 
-def _remember(code):
-    name = code.co_filename
-    mine = not name.startswith(_SKIPPED) and not name.endswith("/contextlib.py")
+def _remember(file):
+    mine = not file.startswith(_SKIPPED) and not file.endswith("/contextlib.py")
     if len(_mine) > 10_000:  # code made by exec, again and again
         _mine.clear()
-    _mine[code] = mine
+    _mine[file] = mine
     return mine
 
 
-def _name(code, line):
-    key = (code, line)
+def _name(file, line):
+    key = (file, line)
     name = _names.get(key)
     if name is None:
         if len(_names) > 10_000:
             _names.clear()
-        name = _names[key] = place(code.co_filename, line)
+        name = _names[key] = place(file, line)
     return name
 
 

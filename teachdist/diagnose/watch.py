@@ -13,15 +13,13 @@ After `hint_after` seconds it says so on the log, with where the others are, and
 times as long has passed.
 """
 
-import logging
 from dataclasses import replace
 
 from teachdist.diagnose import judge
+from teachdist.diagnose.log import TRACE, log
 from teachdist.diagnose.places import roll
 from teachdist.links.board import LEFT
 from teachdist.links.errors import Interrupted, Mismatch, PeerLost
-
-log = logging.getLogger("teachdist")
 
 
 class Watch:
@@ -40,6 +38,7 @@ class Watch:
 
     def __call__(self, ranks, waited):
         """Raise when waiting has become pointless; log when it takes long."""
+        log.log(TRACE, "%s looks around in %s", self.view.who(self.view.rank), self.what)
         released(self.view)
         if self.entry is not None:
             self._other_call()

@@ -182,7 +182,7 @@ class Roster:
 class Links:
     """All links of one rank in a group: per turn, `post` what goes out, `take` what comes in.
 
-    Turns are aligned: what is posted in turn k is taken in turn k. A chunk is a flat tensor.
+    Turns are aligned: what is posted in turn k is taken in turn k.
     Which kind serves a peer is settled when the first collective meets all cards.
     """
 
@@ -208,6 +208,9 @@ class Links:
             self.kinds[peer] = (
                 self._threads if peer in local else self._shm if peer in sharing else self._tcp
             )
+        if len(set(self.kinds.values())) == 1:  # as is usual: then there is nothing to split
+            link = next(iter(self.kinds.values()))
+            self.post, self.take, self.release = link.post, link.take, link.release
 
     def _share(self, peers, cards, patience):
         """Take and offer memory; the peers with whom that worked in both directions.
@@ -240,24 +243,16 @@ class Links:
         """How many connections there are now."""
         return len(self.roster.sockets(COLLECTIVE).connections)
 
-    def begin(self, patience):
-        """Before a call: meet, if this is the first."""
-        if not self.kinds:
-            self.meet(patience)
-            if len(set(self.kinds.values())) == 1:  # as is usual: no need to split anything
-                link = next(iter(self.kinds.values()))
-                self.post, self.take, self.release = link.post, link.take, link.release
-
     def post(self, exchange, turn, rnd, chunks):
-        """Begin to send this turn's chunks, {chunk: flat tensor}; they must stay as they are."""
+        """Begin to send this turn's chunks, {chunk: bytes}; they must stay as they are."""
         for link, part in self._split(rnd):
             link.post(exchange, turn, part, chunks)
 
     def take(self, exchange, turn, rnd, wants):
-        """Wait for the turn's messages, and until what was posted for it is out.
+        """Wait for the turn's messages, {(peer, chunk): Want}, and until its own are out.
 
-        wants[peer, chunk] is (number of elements or None, dtype, tensor to fill or None). The
-        answer, {(peer, chunk): tensor}, is good until `release` of the same turn.
+        What has no room of its own is answered, {(peer, chunk): tensor}, and good until `release`
+        of the same turn.
         """
         arrived = {}
         for link, part in self._split(rnd):

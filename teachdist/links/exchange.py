@@ -11,10 +11,9 @@ Large data goes in segments so that it passes through memory that stays in the p
 and two segments are interleaved so that a rank always has something to do while others write.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-
-from teachdist.links.header import Header
+from typing import NamedTuple
 
 # Bytes that a rank publishes in one turn. Small enough to stay in a processor's cache while
 # others read it, large enough to outweigh a turn's overhead.
@@ -25,26 +24,27 @@ TABLE = 4096
 TURNS = 1 << 24  # more than any call has
 
 
-@dataclass(slots=True)
 class Exchange:
-    """One collective on the links.
+    """One kind of collective on the links; `begin` makes it the next call of that kind.
 
     header: who and what (group, generation, sequence, fingerprint). words: the call in words, with
     its place in the user's program. width: the most chunks that a rank publishes in one turn.
     """
 
-    header: Header
-    words: str
-    patience: object
-    width: int
-    piece: int = 0  # the most bytes of one chunk in one turn
-    table: int = 0  # bytes for the lengths of `width` chunks
-    first: int = 0  # the number of the call's first turn among all turns of the group
-    told: set = field(default_factory=set)  # peers that have had the words
+    __slots__ = ("first", "header", "patience", "piece", "table", "told", "words")
 
-    def __post_init__(self):
-        self.table, self.piece = layout(self.width)
-        self.first = self.header.sequence * TURNS + 1
+    def __init__(self, header, width):
+        self.header = header
+        # Bytes for the lengths of the chunks of a turn; the most bytes of one chunk in one turn.
+        self.table, self.piece = layout(width)
+
+    def begin(self, sequence, words, patience):
+        """Call number `sequence` of the group begins."""
+        self.header.sequence = sequence
+        self.words, self.patience = words, patience
+        # The number of the call's first turn among all turns of the group.
+        self.first = sequence * TURNS + 1
+        self.told = set()  # peers that have had the words
 
 
 @dataclass(slots=True)
@@ -56,6 +56,15 @@ class Turn:
     round: int
     rnd: object
     last: bool  # of its segment
+
+
+class Want(NamedTuple):
+    """A chunk that is to come. room: its place as bytes; None: the answer says where it lies."""
+
+    nbytes: int
+    numel: int
+    dtype: object
+    room: memoryview | None
 
 
 @lru_cache

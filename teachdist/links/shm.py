@@ -35,7 +35,7 @@ import torch
 from teachdist.links.errors import Mismatch
 from teachdist.links.exchange import SEGMENT, TABLE
 from teachdist.links.memory import attach, attach_other, create
-from teachdist.links.raw import scratch, view_bytes
+from teachdist.links.raw import scratch
 from teachdist.links.signals import DONE, READY, signals
 
 PAGE = 4096
@@ -94,7 +94,7 @@ class ShmLinks:
         self.slabs[peer] = slab
 
     def post(self, exchange, turn, rnd, chunks):
-        """Publish this turn's chunks, {chunk: flat tensor}."""
+        """Publish this turn's chunks, {chunk: bytes}."""
         readers = rnd.sends
         if not readers:
             return
@@ -107,7 +107,7 @@ class ShmLinks:
         words, data, start = self._words, self._bytes, PAGE + slot * SLOT
         length_at, at = start >> 3, start + exchange.table
         for chunk in rnd.published:
-            view = view_bytes(chunks[chunk])
+            view = chunks[chunk]
             words[length_at] = length = len(view)
             data[at : at + length] = view
             length_at += 1
@@ -118,10 +118,10 @@ class ShmLinks:
         self.signals.raise_to(READY, stamp, readers)
 
     def take(self, exchange, turn, rnd, wants):
-        """Wait for the turn's messages; {(peer, chunk): tensor}.
+        """Wait for the turn's messages, {(peer, chunk): Want}.
 
-        wants[peer, chunk] is (number of elements or None, dtype, tensor to fill or None); without
-        a tensor to fill, the answer lies in the sender's memory until `release`.
+        What has no room of its own is answered, {(peer, chunk): tensor}: it lies in the sender's
+        memory and is good until `release`.
         """
         arrived = {}
         stamp = exchange.first + turn.number
@@ -142,22 +142,18 @@ class ShmLinks:
             for chunk in chunks:
                 way = (peer, chunk)
                 index = places[way]
-                numel, dtype, room = wants[way]
-                length = words[length_at + index]
-                if numel is None:
-                    numel = length // dtype.itemsize
-                if length != numel * dtype.itemsize or length > exchange.piece:
+                nbytes, numel, dtype, room = wants[way]
+                if words[length_at + index] != nbytes:
                     raise Mismatch(
-                        f"rank {peer} gives {length} bytes where this rank expects "
-                        f"{numel * dtype.itemsize}",
+                        f"rank {peer} gives {words[length_at + index]} bytes where this rank "
+                        f"expects {nbytes}",
                         peer,
                     )
                 at = start + index * exchange.piece
                 if room is None:
                     arrived[way] = slab.tensor(at, numel, dtype)
                 else:
-                    view_bytes(room)[:] = slab.bytes[at : at + length]
-                    arrived[way] = room
+                    room[:] = slab.bytes[at : at + nbytes]
         return arrived
 
     def release(self, exchange, turn, rnd):

@@ -33,7 +33,7 @@ class TcpLinks:
         self._polled = {}  # what poll watches: descriptor -> events
 
     def post(self, exchange, turn, rnd, chunks):
-        """Begin to send this turn's chunks, {chunk: flat tensor}.
+        """Begin to send this turn's chunks, {chunk: bytes}.
 
         They must stay as they are until `take` of the same turn returns.
         """
@@ -42,7 +42,7 @@ class TcpLinks:
             if peer not in exchange.told:
                 exchange.told.add(peer)
                 words = exchange.words.encode()[:MAX_WORDS]
-            views = [view_bytes(chunks[chunk]) for chunk in numbers]
+            views = [chunks[chunk] for chunk in numbers]
             head = exchange.header.message(
                 turn.round, turn.segment, words, [len(view) for view in views]
             )
@@ -56,10 +56,9 @@ class TcpLinks:
                 channel.flush()
 
     def take(self, exchange, turn, rnd, wants):
-        """Wait for the turn's messages, and until what was posted for it is out.
+        """Wait for the turn's messages, {(peer, chunk): Want}, and until its own are out.
 
-        wants[peer, chunk] is (number of elements or None, dtype, tensor to fill or None); the
-        answer is {(peer, chunk): tensor}.
+        What has no room of its own is answered, {(peer, chunk): tensor}.
         """
         arrived, receivers = {}, {}
         patience = exchange.patience
@@ -136,9 +135,13 @@ def receiving(channel, peer, exchange, turn, chunks, wants, arrived):
     yield from channel.fill(memoryview(table))
     lengths = struct.unpack(f"<{header.chunks}Q", table)
     for chunk, length in zip(chunks, lengths, strict=True):
-        place = room(wants[peer, chunk], length, exchange, peer)
-        yield from channel.fill(view_bytes(place))
-        arrived[peer, chunk] = place
+        want = wants[peer, chunk]
+        check_length(want, length, peer)
+        room = want.room
+        if room is None:
+            arrived[peer, chunk] = tensor = scratch(want.numel, want.dtype)
+            room = view_bytes(tensor)
+        yield from channel.fill(room)
 
 
 def check_place(header, exchange, turn, peer, words):
@@ -160,15 +163,9 @@ def check_place(header, exchange, turn, peer, words):
         )
 
 
-def room(want, length, exchange, peer):
-    """The tensor that a chunk of `length` bytes goes to."""
-    numel, dtype, place = want
-    if numel is None and length <= exchange.piece:
-        numel = length // dtype.itemsize
-    if numel is None or length != numel * dtype.itemsize:
+def check_length(want, length, peer):
+    """Raise Mismatch unless a chunk has as many bytes as this rank wants."""
+    if length != want.nbytes:
         raise Mismatch(
-            f"rank {peer} sent {length} bytes where this rank expects "
-            f"{(numel or 0) * dtype.itemsize}",
-            peer,
+            f"rank {peer} sent {length} bytes where this rank expects {want.nbytes}", peer
         )
-    return scratch(numel, dtype) if place is None else place

@@ -8,7 +8,8 @@ import threading
 from collections import deque
 
 from teachdist.links.errors import PeerLost
-from teachdist.links.tcp import check_place, room
+from teachdist.links.raw import scratch, view_bytes
+from teachdist.links.tcp import check_length, check_place
 
 _rooms = {}  # secret of a rank's card -> its ThreadLinks
 _rooms_lock = threading.Lock()
@@ -32,7 +33,7 @@ class ThreadLinks:
             if other is None:
                 raise PeerLost(f"rank {peer} has left the group", peer)
             header = exchange.header.at(turn.round, turn.segment)
-            message = (header, exchange.words, [chunks[chunk].clone() for chunk in numbers])
+            message = (header, exchange.words, [bytes(chunks[chunk]) for chunk in numbers])
             with other._news:
                 other._inbox.setdefault(self.roster.rank, deque()).append(message)
                 other._news.notify_all()
@@ -46,8 +47,13 @@ class ThreadLinks:
                     header, words, copies = self._inbox[peer].popleft()
                     check_place(header, exchange, turn, peer, words)
                     for chunk, copy in zip(missing.pop(peer), copies, strict=True):
-                        place = room(wants[peer, chunk], copy.nbytes, exchange, peer)
-                        arrived[peer, chunk] = place.copy_(copy)
+                        want = wants[peer, chunk]
+                        check_length(want, len(copy), peer)
+                        room = want.room
+                        if room is None:
+                            arrived[peer, chunk] = tensor = scratch(want.numel, want.dtype)
+                            room = view_bytes(tensor)
+                        room[:] = copy
                 if not missing:
                     return arrived
                 heard = self._news.wait(exchange.patience.tick())

@@ -20,12 +20,14 @@ class Patience:
     watch: called as watch(ranks, waited) after each tick with the ranks waited for and the
         seconds waited so far; it may raise to end the wait, and may log.
     what: names the call in the time-out's message.
+    watcher: makes the watch when the first tick has passed; most calls never need one.
     """
 
-    def __init__(self, timeout, watch=None, what="this call"):
+    def __init__(self, timeout, watch=None, what="this call", watcher=None):
         self.timeout = timeout
         self.watch = watch
         self.what = what
+        self.watcher = watcher
         self.began = time.monotonic()
 
     @property
@@ -41,6 +43,8 @@ class Patience:
         """To be called when a tick passed and nothing came from `ranks`: raises or returns."""
         ranks = sorted(ranks)
         waited = self.waited
+        if self.watch is None and self.watcher is not None:
+            self.watch = self.watcher()
         if self.watch is not None:
             self.watch(ranks, waited)
         if waited >= self.timeout:

@@ -10,6 +10,7 @@ requests are signed with a key that only this user can read, as ipyparallel does
 """
 
 import atexit
+import uuid
 
 from teachdist.notebook import processes, rank, status, tasks
 from teachdist.notebook.errors import ClusterError, RanksError
@@ -135,12 +136,12 @@ class Cluster:
         timeout = float(self._settings["timeout"])
         address, port = self._settings["address"], self._settings["port"]
         try:
-            hosts = dict(self._ask(rank.hello))
+            hosts = dict(self.ask(rank.hello))
             for version in hosts.values():
                 processes.check_torch(version)
             if address is None:
                 address = "127.0.0.1" if len(hosts) == 1 else next(iter(hosts))
-            port = self._ask(rank.host_store, address, port, timeout, on=[0])[0]
+            port = self.ask(rank.host_store, address, port, timeout, on=[0])[0]
             self._ask_each(lambda r: (rank.join, (r, self.n, self.backend, address, port, timeout)))
         except RanksError as error:
             raise ClusterError(_explained(error, self.backend, address, port)) from None
@@ -194,13 +195,14 @@ class Cluster:
 
     def push(self, **names):
         """Define names on every rank."""
-        self._ask(rank.push, names)
+        self.ask(rank.push, names)
 
     def pull(self, name, on=None):
         """The value of a name, or of an expression, on each rank: a list by rank."""
-        return self._ask(rank.pull, name, on=on)
+        return self.ask(rank.pull, name, on=on)
 
-    def _ask(self, function, *args, on=None):
+    def ask(self, function, *args, on=None):
+        """As ``run``, for functions of ``rank.py``: on some ranks, and nothing is shown."""
         return self._ask_each(lambda _: (function, args), on)
 
     def _ask_each(self, what, on=None):
@@ -252,10 +254,17 @@ class Cluster:
         """The ranks ``on`` (default: all), in a state to work; raises if they are not."""
         on = range(self.n) if on is None else on
         self._check_there(on)
-        if self._failed:
+        # A cell may have caught the error itself: then it went well, but its group has ended.
+        if self._failed or any(self._ask_everybody(rank.ended)):
             self._failed = False
-            self._ask(rank.recover)
+            self._ask_everybody(rank.recover, uuid.uuid4().hex)
         return on
+
+    def _ask_everybody(self, function, *args):
+        """Call a function on all ranks without asking first whether they are ready."""
+        asked = self._send(lambda _: (function, args), range(self.n))
+        self.wait(asked)
+        return [task.value for task in asked]
 
     def _check_there(self, on):
         there = processes.engines_of(self.client)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from teachdist.notebook.outputs import group, name_ranks
 
-# "I was released because another rank failed" (see rank.py), or interrupted by us.
-_CONSEQUENCE = re.compile(r"rank \d+ failed: |rank \d+ was interrupted in ")
+# The backend released this rank because another one failed, or we have interrupted it.
+_CONSEQUENCES = ("Released", "KeyboardInterrupt")
+_RELEASED_FROM = re.compile(r"\(rank \d+ was (released from .+?)\.?\)\s*$")
+_FILE_OF_CELL = re.compile(r"\(\d+\.py, (line \d+)\)")
 
 
 class ClusterError(RuntimeError):
@@ -33,7 +35,7 @@ class Failure:
         name = getattr(error, "ename", type(error).__name__)
         text = str(getattr(error, "evalue", error))
         if name == "EngineError" and "died while running" in text:
-            name, text = "Died", "its process ended (killed, or out of memory)"
+            return cls(rank, "Died", "its process ended (killed, or out of memory)", [], when)
         traceback = getattr(error, "traceback", None) or []
         if isinstance(traceback, str):
             traceback = traceback.splitlines()
@@ -47,13 +49,16 @@ class Failure:
     @property
     def what(self):
         """One line, without the rank."""
-        first = self.text.strip().splitlines()[:1]
+        released = _RELEASED_FROM.search(self.text)
+        if self.name == "Released" and released:
+            return released[1]
+        first = _FILE_OF_CELL.sub(r"(\1)", self.text.strip()).splitlines()[:1]
         return ": ".join([self.name, *first])
 
     @property
     def consequence(self):
         """Whether this rank failed only because another one did."""
-        return self.name == "KeyboardInterrupt" or bool(_CONSEQUENCE.match(self.text))
+        return self.name in _CONSEQUENCES
 
 
 class RanksError(RuntimeError):
@@ -91,8 +96,11 @@ class RanksError(RuntimeError):
         first = self.failures[0] if self.failures else None
         if first is None or not first.traceback:
             return self.lines()
+        alike = [one for one in self._causes if one.what == first.what] or [first]
+        first = min(alike, key=lambda one: one.rank)
         rest = self.lines() if len(self.failures) + len(self.stuck) > 1 else []
-        return [f"rank {first.rank} failed first:", *first.traceback, "", *rest]
+        head = f"{name_ranks([one.rank for one in alike])} failed first:"
+        return [head, *first.traceback, "", *rest]
 
 
 def _blame(failure):

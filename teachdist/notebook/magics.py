@@ -11,6 +11,7 @@
 """
 
 import argparse
+import contextlib
 import os
 import shlex
 from pathlib import Path
@@ -20,7 +21,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from teachdist.notebook import complete, predict, rank, script
 from teachdist.notebook.cluster import Cluster
-from teachdist.notebook.errors import ClusterError
+from teachdist.notebook.errors import ClusterError, RanksError
 from teachdist.notebook.live import Live, bar
 from teachdist.notebook.outputs import parse_ranks, show
 
@@ -159,15 +160,12 @@ class RanksMagics(Magics):
         predicted = predict.predictions(cell, on)
         if given.predict and not predicted:
             raise ValueError("--predict needs a comment line such as: # predict rank 0: 6")
-        if given.trace:
-            cluster.send(lambda _: (rank.trace_begin, ()), on)
-        said = self._execute(cluster, line, cell, on)
+        with self._traced(cluster, on) if given.trace else contextlib.nullcontext():
+            said = self._execute(cluster, line, cell, on)
         self._cells.append((cell, some))
         if given.predict:
             got = {r: predict.answer(items) for r, items in said.items()}
             print(predict.compare(predicted, got))  # noqa: T201
-        if given.trace:
-            self._draw(cluster, on)
         return None
 
     def _execute(self, cluster, line, cell, on):
@@ -193,14 +191,25 @@ class RanksMagics(Magics):
         else:
             print(text)  # noqa: T201
 
-    def _draw(self, cluster, on):
-        from IPython.display import display
+    @contextlib.contextmanager
+    def _traced(self, cluster, on):
+        """Record the collectives of the cell that runs inside, and draw them if it succeeds."""
+        cluster.ask(rank.trace_begin, on=on)
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(ClusterError, RanksError):
+                cluster.ask(rank.trace_end, on=on)
+            raise
+        traces = cluster.ask(rank.trace_end, on=on)
+        if any(trace.calls for trace in traces):
+            from IPython.display import display
 
-        import teachdist
+            from teachdist.notebook.show import show as draw
 
-        asked = cluster.send(lambda _: (rank.trace_end, ()), on)
-        cluster.wait(asked)
-        display(teachdist.show([task.value for task in asked]))
+            display(draw(traces))
+        else:
+            print("no collective of backend teachdist was called")  # noqa: T201
 
 
 def _shared(n, given):

@@ -5,9 +5,8 @@ kernel and rank. A rank joins the process group in two steps, since somebody mus
 address first: rank 0 opens the store (``host_store``), then everybody joins (``join``).
 
 A rank that fails releases the others **before** it reports: the release must not wait for the
-kernel, which may be waiting for the others. ``_cell_ends`` and ``call`` do that, through two
-functions of the backend, if it has them: ``release(message)``, and ``recover()`` before the next
-cell, on all ranks.
+kernel, which may be waiting for the others. ``_cell_ends`` and ``call`` do that; before the next
+cell all ranks ``recover``. Other backends than teachdist know neither.
 """
 
 import datetime
@@ -17,7 +16,6 @@ import socket
 import sys
 import time
 
-from teachdist.links.board import IN_CALL
 from teachdist.notebook import tracebacks
 
 _kept = {}  # what must live as long as the rank
@@ -90,9 +88,17 @@ def pull(name):
     return eval(name, _shell().user_ns)
 
 
-def recover():
-    """After a failure, on all ranks: the groups are usable again."""
-    _backend_says("recover")
+def ended():
+    """Whether a group of this rank has ended with an error and must meet anew."""
+    backend = _backend()
+    return backend is not None and any(member.broken for member in backend.members())
+
+
+def recover(meeting):
+    """After a failure, on all ranks: the groups are usable again. ``meeting``: a name, once."""
+    backend = _backend()
+    if backend is not None:
+        backend.recover(meeting)
 
 
 def number(count):
@@ -104,15 +110,15 @@ def trace_begin():
     """Record the collectives of the next cells."""
     import teachdist
 
-    _kept["trace"] = teachdist.trace()
-    _kept["trace"].__enter__()
+    recording = teachdist.trace()
+    _kept["trace"] = recording, recording.__enter__()
 
 
 def trace_end():
     """Stop recording; what was recorded."""
-    recorder = _kept.pop("trace")
-    recorder.__exit__(None, None, None)
-    return recorder
+    recording, record = _kept.pop("trace")
+    recording.__exit__(None, None, None)
+    return record
 
 
 def complete(line):
@@ -135,26 +141,30 @@ def call(function, args, kwargs):
 
 
 def where():
-    """What the main thread is doing: a dict with ``seconds``, ``text``, ``call``.
+    """What the main thread is doing: (seconds since the cell began, or None if idle; text).
 
-    ``seconds`` since the cell began, None if idle; ``call`` is the number of the collective in
-    which the rank is, None outside. Runs in the control thread: it answers while a cell is blocked.
+    Runs in the control thread: it answers while a cell is blocked.
     """
     since = _kept.get("busy_since")
     if since is None:
-        return {"seconds": None, "text": "idle", "call": None}
-    words, number = _collective()
-    return {"seconds": time.monotonic() - since, "text": _position() + words, "call": number}
+        return None, "idle"
+    return time.monotonic() - since, _position()
 
 
-def _collective():
-    """What the backend's board says: (words, number of the call) if inside a collective."""
-    backend = sys.modules.get("teachdist.backend")
-    for member in backend.members() if backend else ():
-        position = member.page.read()
-        if position.state == IN_CALL:
-            return f"; call {position.sequence}: {position.call}", position.sequence
-    return "", None
+def verdict():
+    """What the backend's board says of ranks that wait, a sentence per group; "" if none does."""
+    backend = _backend()
+    if backend is None:
+        return ""
+    from teachdist.diagnose import judge, roll
+    from teachdist.diagnose.places import CALL
+
+    sentences = []
+    for member in backend.members():
+        places = roll(member.view, doors=False)
+        if any(place.state == CALL for place in places):
+            sentences.append(judge.verdict(member.title, places))
+    return "\n".join(sentences)
 
 
 def _position():
@@ -199,23 +209,24 @@ def _cell_ends(result):
 
 
 def _answer_where(stream, ident, parent):
-    content = {"status": "ok", "pid": os.getpid(), **where()}
+    seconds, text = where()
+    content = {"status": "ok", "pid": os.getpid(), "seconds": seconds, "text": text}
+    if parent["content"]["verdict"]:
+        content["verdict"] = verdict()
     _shell().kernel.session.send(
         stream, "teachdist_where_reply", content=content, parent=parent, ident=ident
     )
 
 
 def _release(error):
-    text = str(error).strip().splitlines()
-    why = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-    _backend_says("release", f"rank {_kept.get('rank')} failed: {why}")
+    backend = _backend()
+    if backend is not None:
+        backend.release(error)
 
 
-def _backend_says(name, *args):
-    backend = sys.modules.get("teachdist.backend")
-    function = getattr(backend, name, None)
-    if function is not None:
-        function(*args)
+def _backend():
+    """Our backend, if this rank uses it."""
+    return sys.modules.get("teachdist.backend")
 
 
 def _shell():

@@ -20,10 +20,8 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 def show(value):
     if value is not None:
         print(f"[rank {{rank}}]", value)
-
-
 '''
-_TAIL = "\ndist.destroy_process_group()\n"
+_TAIL = "dist.destroy_process_group()\n"
 
 
 def as_script(cells, n, backend, name="script.py"):
@@ -35,15 +33,16 @@ def as_script(cells, n, backend, name="script.py"):
         backend: the process group's.
         name: the file's name, for its first line.
     """
-    body = "\n".join(_cell(text, ranks) for text, ranks in cells)
-    return _HEAD.format(n=n, name=name, backend=backend) + body + _TAIL
+    head = _HEAD.format(n=n, name=name, backend=backend)
+    body = [_cell(text, ranks) for text, ranks in cells]
+    return head + "\n\n" + "\n\n".join([*body, _TAIL])
 
 
 def _cell(text, ranks):
     text = _printing(_without_magics(text).strip("\n"))
     if ranks is not None:
         text = f"if rank in {tuple(ranks)}:\n{textwrap.indent(text, '    ')}"
-    return f"\n{text}\n"
+    return text
 
 
 def _without_magics(text):
@@ -62,6 +61,8 @@ def _printing(text):
     if not last or not isinstance(last[0], ast.Expr) or text.rstrip().endswith(";"):
         return text
     lines = text.splitlines()
-    start, end = last[0].lineno - 1, last[0].end_lineno
-    shown = "\n".join(lines[start:end])
-    return "\n".join([*lines[:start], f"show({shown})", *lines[end:]])
+    start, column = last[0].lineno - 1, last[0].col_offset
+    before = lines[start].encode()[:column].decode()
+    lines[start] = lines[start].encode()[column:].decode()
+    shown = "\n".join(lines[start : last[0].end_lineno])
+    return "\n".join([*lines[:start], f"{before}show({shown})", *lines[last[0].end_lineno :]])

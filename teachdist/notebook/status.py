@@ -3,9 +3,9 @@
 import concurrent.futures
 from dataclasses import dataclass
 
-from teachdist.notebook.outputs import group, label, name_ranks
+from teachdist.notebook.outputs import group, label
 
-_DEADLINE = 1.0  # a rank answers in 60 ms, unless C++ code holds the interpreter
+_DEADLINE = 1.5  # seconds; a rank answers in 60 ms, unless C++ code holds the interpreter
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,6 @@ class RankStatus:
         text: where it is.
         seconds: how long the cell has been running there, if busy.
         pid: of its process, if it answered.
-        call: number of the collective that it is in, if it is in one of backend teachdist.
     """
 
     rank: int
@@ -26,31 +25,24 @@ class RankStatus:
     text: str
     seconds: float | None = None
     pid: int | None = None
-    call: int | None = None
 
     def __str__(self):
         return self.text if self.seconds is None else f"{self.text}  (for {self.seconds:.0f} s)"
 
 
 class Status(list):
-    """A ``RankStatus`` per rank; its text puts equal ones together and says who is missing."""
+    """A ``RankStatus`` per rank; its text puts equal ones together.
 
-    @property
-    def missing(self):
-        """Ranks for which the others wait: those that are not yet in the others' collective."""
-        latest = max((one.call for one in self if one.call is not None), default=None)
-        if latest is None:
-            return []
-        return [one.rank for one in self if one.call is None or one.call < latest]
+    Attributes:
+        verdict: who waits for whom, or has parted from the others; backend teachdist knows it.
+    """
+
+    verdict = ""
 
     def __str__(self):
         by_rank = {one.rank: str(one) for one in self}
         lines = [label(ranks, text) for ranks, text in group(by_rank)]
-        if self.missing:
-            waiting = [one.rank for one in self if one.rank not in self.missing]
-            verb = "waits" if len(waiting) == 1 else "wait"
-            lines.append(f"{name_ranks(waiting)} {verb} for {name_ranks(self.missing)}")
-        return "\n".join(lines)
+        return "\n".join([*lines, self.verdict] if self.verdict else lines)
 
     __repr__ = __str__
 
@@ -58,15 +50,21 @@ class Status(list):
 def ask(client, members):
     """The status of ``members`` (uuid by rank)."""
     present = {key: uuid for key, uuid in client._engines.items() if isinstance(key, int)}
+    there = [rank for rank, uuid in members.items() if present.get(rank) == uuid]
     asked = {
         rank: client._send(
-            client._control_stream, "teachdist_where_request", content={}, ident=uuid.encode()
+            client._control_stream,
+            "teachdist_where_request",
+            content={"verdict": rank == there[0]},
+            ident=members[rank].encode(),
         )
-        for rank, uuid in members.items()
-        if present.get(rank) == uuid
+        for rank in there
     }
     concurrent.futures.wait(asked.values(), timeout=_DEADLINE)
-    return Status(_status(rank, asked.get(rank)) for rank in sorted(members))
+    found = Status(_status(rank, asked.get(rank)) for rank in sorted(members))
+    if there and asked[there[0]].done():
+        found.verdict = asked[there[0]].result()["content"]["verdict"]
+    return found
 
 
 def _status(rank, future):
@@ -76,6 +74,4 @@ def _status(rank, future):
         return RankStatus(rank, "silent", "busy in compiled code, or stopped: does not answer")
     content = future.result()["content"]
     state = "idle" if content["seconds"] is None else "busy"
-    return RankStatus(
-        rank, state, content["text"], content["seconds"], content["pid"], content["call"]
-    )
+    return RankStatus(rank, state, content["text"], content["seconds"], content["pid"])

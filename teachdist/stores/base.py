@@ -94,6 +94,14 @@ class Store(dist.Store):
 
     # Lifetime
 
+    is_idle = False  # for a clone: whether it has not been used yet
+    _cloned_from = None
+
+    def lend(self, clone):
+        """Mark a new, unused store as a clone of this one, and return it."""
+        clone._cloned_from = weakref.ref(self)
+        return clone
+
     def close(self):
         """Give back what the store holds; may be called twice. Also done when it is collected."""
 
@@ -104,10 +112,13 @@ class Store(dist.Store):
         self.close()
 
     def __del__(self):
-        if (holder := _held_by_a_group(self)) is None:
-            self.close()
-        else:
+        original = self._cloned_from and self._cloned_from()
+        if original is not None and self.is_idle:
+            original.__dict__.setdefault("_lent", []).append(self)
+        elif holder := _held_by_a_group(self):
             weakref.finalize(holder, self.close)
+        else:
+            self.close()
 
 
 def _held_by_a_group(store):

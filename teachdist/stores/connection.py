@@ -32,22 +32,26 @@ from teachdist.stores.who import me
 log = logging.getLogger(__name__)
 
 SAY_AFTER = 5.0  # seconds of waiting after which the log says for what
-_ANSWER_WITHIN = 60.0  # seconds that a server may take for what it can answer at once
+ANSWER_WITHIN = 60.0  # seconds that a server may take for what it can answer at once
 _RETRY_AFTER = 0.05
-_TIMEVAL = struct.pack("@ll", int(_ANSWER_WITHIN), 0)
+_TIMEVAL = struct.pack("@ll", int(ANSWER_WITHIN), 0)
 
 
 class Connection:
-    """A connection to the server at ``host``:``port``, opened again when it was lost."""
+    """A connection to the server at ``host``:``port``, opened again when it was lost.
 
-    def __init__(self, host, port, seconds):
+    ``seconds``: how long to try to connect at once; None connects at the first request.
+    """
+
+    def __init__(self, host, port, seconds=None):
         self.host, self.port = host, port
         self.server_is_ours = False
         self._socket = None
         self._received = b""  # what came and was not asked for yet
         self._under_way = "nothing yet"
         self._lock = threading.Lock()
-        self._connect(seconds)
+        if seconds is not None:
+            self._connect(seconds)
         _connections.add(self)
 
     def __str__(self):
@@ -159,14 +163,14 @@ class Connection:
 
     def _exchange(self, do, name, arguments, *more):
         """Hold the connection for one exchange; hang up if it ends in an error."""
-        if not self._lock.acquire(timeout=_ANSWER_WITHIN):
+        if not self._lock.acquire(timeout=ANSWER_WITHIN):
             raise DistStoreError(
                 f"{name}: another thread has been waiting on this store object for "
-                f"{_ANSWER_WITHIN:.0f} s. Give each thread its own: store.clone()."
+                f"{ANSWER_WITHIN:.0f} s. Give each thread its own: store.clone()."
             )
         try:
             if self._socket is None:
-                self._connect(_ANSWER_WITHIN)
+                self._connect(ANSWER_WITHIN)
             return do(name, arguments, *more)
         except DistStoreError:  # in vain, but in order: the connection is as it was
             raise
@@ -255,13 +259,8 @@ _U8, _U32, _I64 = (struct.Struct(f) for f in ("<B", "<I", "<q"))
 _FIXED = {"u8": _U8, "u32": _U32, "i64": _I64}
 
 
-def plain(key):
-    """A key as its user wrote it: without the "/" that goes in front of it on the wire."""
-    return key.decode(errors="backslashreplace").removeprefix("/")
-
-
 def _list(keys):
-    shown = ", ".join(repr(plain(key)) for key in keys[:20])
+    shown = ", ".join(repr(wire.plain(key)) for key in keys[:20])
     return shown + (f" and {len(keys) - 20} more" if len(keys) > 20 else "")
 
 

@@ -30,6 +30,8 @@ from teachdist.stores.members import Members, OtherRunError
 from teachdist.stores.table import I64, shorten
 from teachdist.stores.who import me
 
+_inside = threading.local()  # .depth: how many files this thread has locked
+
 _LOOK_AGAIN = 0.01
 _CLOSE_WITHIN = 5.0
 
@@ -47,17 +49,28 @@ class FileStore(Store):
     """
 
     def __init__(self, file_name, world_size=-1):
-        super().__init__()
-        self._path = os.fspath(file_name)
-        self._world_size = integer(world_size, "FileStore", "world_size")
+        self._prepare(os.fspath(file_name), integer(world_size, "FileStore", "world_size"))
+        with self._reading():
+            pass  # joining is all that there is to do
+
+    def _prepare(self, path, world_size):
+        Store.__init__(self)
+        self._path = path
+        self._world_size = world_size
         self._thread_lock = threading.Lock()
-        self._journal = Journal(self._path)
-        self._members = None
-        try:
-            with self._use(self.seconds(), exclusive=True, create=True) as journal:
+        self._journal = self._members = None
+        self._is_closed = False
+
+    def _join(self):
+        """Make the file, or find it as it may be joined."""
+        while self._members is None:
+            journal = Journal(self._path)
+            with (
+                contextlib.suppress(JournalGoneError),  # its last user deleted it as we came
+                journal.locked(self.seconds(), exclusive=True, create=True),
+            ):
                 self._members = Members(journal, self._world_size)
-        except OtherRunError as error:
-            raise DistStoreError(f"{me()}: {self!r}: {error}") from error
+                self._journal = journal
 
     path = property(lambda self: self._path, doc="The file's path.")
 
@@ -66,9 +79,15 @@ class FileStore(Store):
 
     def clone(self):
         """Another store object on the same file."""
-        other = FileStore(self._path, self._world_size)
+        other = FileStore.__new__(FileStore)
+        other._prepare(self._path, self._world_size)  # joins when it is used
         other.set_timeout(self.timeout)
-        return other
+        return self.lend(other)
+
+    @property
+    def is_idle(self):
+        """Whether it has not joined yet."""
+        return self._members is None
 
     # Values
 
@@ -209,23 +228,28 @@ class FileStore(Store):
         return self._use(self.seconds(), exclusive=True)
 
     @contextlib.contextmanager
-    def _use(self, seconds, *, exclusive, create=False):
+    def _use(self, seconds, *, exclusive):
         """The journal, locked and up to date."""
-        if self._journal is None:
+        if self._is_closed:
             raise DistStoreError(f"{self!r} is closed")
+        _inside.depth = getattr(_inside, "depth", 0) + 1
         try:
-            with (
-                self._thread_lock,
-                self._journal.locked(seconds, exclusive=exclusive, create=create) as journal,
-            ):
-                yield journal
+            with self._thread_lock:
+                if self._members is None:
+                    self._join()
+                with self._journal.locked(seconds, exclusive=exclusive) as journal:
+                    yield journal
         except JournalGoneError as error:
             raise DistStoreError(
                 f"{me()}: {self!r}: the file is not the one this store was opened on: {error}. "
                 "Did another run, or the last one of this run, clean up? Use one path per launch."
             ) from error
+        except OtherRunError as error:
+            raise DistStoreError(f"{me()}: {self!r}: {error}") from error
         except TimeoutError as error:
             raise DistStoreError(f"{me()}: {self!r}: {error}; is its holder stopped?") from error
+        finally:
+            _inside.depth -= 1
 
     def _poll(self, look, deadline, what, keys):
         """Look into the file again and again until ``look`` finds something, and return that."""
@@ -241,8 +265,12 @@ class FileStore(Store):
 
     def close(self):
         """Leave; the last one of a fixed ``world_size`` deletes the file."""
-        members, self._members = self.__dict__.get("_members"), None
-        if members is None or not members.are_of_this_process:
+        members = self.__dict__.get("_members")  # which is not there when __init__ failed early
+        if self.__dict__.get("_is_closed", True) or not members or not members.are_ours:
+            return
+        if getattr(_inside, "depth", 0):
+            # We are collected while this thread has a file locked, perhaps the same one.
+            threading.Thread(target=self.close, name="teachdist-close").start()
             return
         with (
             contextlib.suppress(DistStoreError, OSError),
@@ -250,7 +278,7 @@ class FileStore(Store):
         ):
             if members.leave(journal):
                 journal.remove()
-        self._journal = None
+        self._is_closed = True
 
 
 def _user(key):

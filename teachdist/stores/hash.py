@@ -19,31 +19,21 @@ from teachdist.stores.waits import Waits
 from teachdist.stores.who import me
 
 
-class _Shared:
-    """What a store and its clones have in common."""
-
-    def __init__(self):
-        self.table = Table()
-        self.waits = Waits()
-        self.bell = threading.Condition()
-
-
 class HashStore(Store):
     """A store in the memory of this process, for its threads."""
 
     def __init__(self):
         super().__init__()
-        self._shared = _Shared()
+        self._table = Table()
+        self._waits = Waits()
+        self._bell = threading.Condition()
 
     def __repr__(self):
         return f"teachdist.stores.HashStore({self.num_keys()} keys)"
 
     def clone(self):
-        """Another store object on the same table."""
-        other = HashStore()
-        other._shared = self._shared
-        other.set_timeout(self.timeout)
-        return other
+        """The store itself, as in torch: threads may use one at once."""
+        return self
 
     # Values
 
@@ -91,36 +81,36 @@ class HashStore(Store):
 
     def check(self, keys):
         """Whether all keys exist (a queue that is not empty counts)."""
-        with self._shared.bell:
+        with self._bell:
             return not self._missing(texts(keys, "check"))
 
     def wait_for(self, keys, seconds, what):
         """Wait for all keys; ``what`` names the call in the error."""
-        with self._shared.bell:
+        with self._bell:
             self._wait(keys, seconds, what)
 
     def delete_key(self, key):
         """Delete a key; whether there was one."""
-        with self._shared.bell:
-            return self._shared.table.delete(text(key))
+        with self._bell:
+            return self._table.delete(text(key))
 
     def num_keys(self):
         """Number of keys; there is none for bookkeeping here."""
-        return len(self._shared.table.values)
+        return len(self._table.values)
 
     def list_keys(self):
         """All keys, in no particular order."""
-        with self._shared.bell:
-            return list(self._shared.table.values)
+        with self._bell:
+            return list(self._table.values)
 
     # Queues
 
     def queue_push(self, key, value):
         """Put a value at the end of a queue."""
-        with self._shared.bell:
-            self._shared.table.push(text(key), blob(value))
-            self._shared.waits.pushed(key)
-            self._shared.bell.notify_all()
+        with self._bell:
+            self._table.push(text(key), blob(value))
+            self._waits.pushed(key)
+            self._bell.notify_all()
 
     def queue_pop(self, key, block=True):
         """Take the oldest value of a queue; with ``block``, wait for one up to the time-out.
@@ -130,8 +120,8 @@ class HashStore(Store):
             DistStoreError: there was none in time.
         """
         key, deadline = text(key), Deadline(self.seconds())
-        with self._shared.bell:
-            while (value := self._shared.table.pop(key)) is None:
+        with self._bell:
+            while (value := self._table.pop(key)) is None:
                 if not block:
                     raise QueueEmptyError(f"HashStore.queue_pop({key!r}): the queue is empty")
                 self._wait([key], deadline.left(), f"HashStore.queue_pop({key!r})")
@@ -139,35 +129,35 @@ class HashStore(Store):
 
     def queue_len(self, key):
         """Number of values in the queue; 0 when there is no such queue."""
-        with self._shared.bell:
-            return self._shared.table.length(text(key))
+        with self._bell:
+            return self._table.length(text(key))
 
     # All of the following is called with the bell's lock held.
 
     def _change(self, key, change):
-        with self._shared.bell:
-            result = change(self._shared.table, key)
-            if self._shared.table.has(key):
-                self._shared.waits.appeared(key)
-                self._shared.bell.notify_all()
+        with self._bell:
+            result = change(self._table, key)
+            if self._table.has(key):
+                self._waits.appeared(key)
+                self._bell.notify_all()
             return result
 
     def _missing(self, keys):
-        return [key for key in keys if not self._shared.table.has(key)]
+        return [key for key in keys if not self._table.has(key)]
 
     def _values(self, keys, what):
-        with self._shared.bell:
+        with self._bell:
             self._wait(keys, self.seconds(), what)
-            return [self._shared.table.get(key) or b"" for key in keys]
+            return [self._table.get(key) or b"" for key in keys]
 
     def _wait(self, keys, seconds, what):
         missing = self._missing(keys)
         if not missing:
             return
-        waits, waiter = self._shared.waits, object()
+        waits, waiter = self._waits, object()
         waits.open(waiter, missing)
         try:
-            if not self._shared.bell.wait_for(lambda: not waits.is_open(waiter), seconds):
+            if not self._bell.wait_for(lambda: not waits.is_open(waiter), seconds):
                 raise timed_out(what, seconds, self._missing(keys) or missing)
         finally:
             waits.close(waiter)

@@ -58,9 +58,13 @@ class Journal:
         try:
             self._lock(seconds, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
             status = os.fstat(self._fd)
-            if self._inode is None and status.st_nlink:
+            if self._inode is None:
                 self._inode = status.st_ino
-            if status.st_ino != self._inode or status.st_size < self._position:
+            if (
+                not status.st_nlink
+                or status.st_ino != self._inode
+                or status.st_size < self._position
+            ):
                 raise JournalGoneError("it was deleted, or replaced by another one")
             self._replay(status.st_size, exclusive)
             yield self

@@ -43,7 +43,7 @@ class Members:
         _count(journal, _OPEN, 1)
 
     @property
-    def are_of_this_process(self):
+    def are_ours(self):
         """False in a forked child, which must not leave in its parent's name."""
         return self._me.same(me())
 

@@ -20,19 +20,33 @@ class PrefixStore(Store):
         super().__init__()
         self._prefix = text(prefix, "PrefixStore")
         self._store = store
-        super().set_timeout(store.timeout)
+        self._timeout = store.timeout
+        super().set_timeout(self._timeout)
 
     underlying_store = property(lambda self: self._store, doc="The store that was wrapped.")
 
     @property
     def timeout(self):
         """The time-out of the store underneath."""
-        return self._store.timeout
+        return self._below.timeout
 
     def set_timeout(self, timeout):
         """Set the time-out of the store underneath, as torch's does."""
         self._store.set_timeout(timeout)
+        self._timeout = timeout
         super().set_timeout(timeout)
+
+    @property
+    def _below(self):
+        """The store underneath. C++ sets a time-out without telling Python: pass it on here."""
+        if super().timeout != self._timeout:
+            self.set_timeout(super().timeout)
+        return self._store
+
+    @property
+    def is_idle(self):
+        """Whether the store underneath has not been used."""
+        return getattr(self._store, "is_idle", False)
 
     def __repr__(self):
         return f"teachdist.stores.PrefixStore({self._prefix!r}, {self._store!r})"
@@ -45,64 +59,64 @@ class PrefixStore(Store):
 
     def clone(self):
         """The same prefix over a clone of the store underneath."""
-        return PrefixStore(self._prefix, self._store.clone())
+        return self.lend(PrefixStore(self._prefix, self._below.clone()))
 
     def has_extended_api(self):
         """Whether the store underneath has append, multi_get and multi_set."""
-        return self._store.has_extended_api()
+        return self._below.has_extended_api()
 
     # Each method is that of the store underneath, with full keys.
 
     def set(self, key, value):  # noqa: D102
-        self._store.set(self._full(key), value)
+        self._below.set(self._full(key), value)
 
     def get(self, key):  # noqa: D102
-        return self._store.get(self._full(key))
+        return self._below.get(self._full(key))
 
     def add(self, key, amount):  # noqa: D102
-        return self._store.add(self._full(key), amount)
+        return self._below.add(self._full(key), amount)
 
     def append(self, key, value):  # noqa: D102
-        self._store.append(self._full(key), value)
+        self._below.append(self._full(key), value)
 
     def compare_set(self, key, expected_value, desired_value):  # noqa: D102
-        return self._store.compare_set(self._full(key), expected_value, desired_value)
+        return self._below.compare_set(self._full(key), expected_value, desired_value)
 
     def multi_get(self, keys):  # noqa: D102
-        return self._store.multi_get(self._all_full(keys, "multi_get"))
+        return self._below.multi_get(self._all_full(keys, "multi_get"))
 
     def multi_set(self, keys, values):  # noqa: D102
         pairs = self.pairs(keys, values)
-        self._store.multi_set([self._full(key) for key, _ in pairs], [value for _, value in pairs])
+        self._below.multi_set([self._full(key) for key, _ in pairs], [value for _, value in pairs])
 
     def check(self, keys):  # noqa: D102
-        return self._store.check(self._all_full(keys, "check"))
+        return self._below.check(self._all_full(keys, "check"))
 
     def wait(self, keys, timeout=None):  # noqa: D102
         keys = self._all_full(keys, "wait")
         if timeout is None:
-            self._store.wait(keys)
+            self._below.wait(keys)
         else:
-            self._store.wait(keys, timeout)
+            self._below.wait(keys, timeout)
 
     def delete_key(self, key):  # noqa: D102
-        return self._store.delete_key(self._full(key))
+        return self._below.delete_key(self._full(key))
 
     def num_keys(self):
         """Number of keys of the store underneath, those without this prefix included."""
-        return self._store.num_keys()
+        return self._below.num_keys()
 
     def list_keys(self):
         """The keys under this prefix, without it."""
         prefix = f"{self._prefix}/"
-        keys = self._store.list_keys()
+        keys = self._below.list_keys()
         return [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
 
     def queue_push(self, key, value):  # noqa: D102
-        self._store.queue_push(self._full(key), value)
+        self._below.queue_push(self._full(key), value)
 
     def queue_pop(self, key, block=True):  # noqa: D102
-        return self._store.queue_pop(self._full(key), block)
+        return self._below.queue_pop(self._full(key), block)
 
     def queue_len(self, key):  # noqa: D102
-        return self._store.queue_len(self._full(key))
+        return self._below.queue_len(self._full(key))

@@ -331,7 +331,7 @@ class Server:
         rows = [
             {
                 "who": client.name,
-                "keys": [key.decode(errors="backslashreplace") for key in keys[:20]],
+                "keys": [wire.plain(key) for key in keys[:20]],
                 "seconds": round(seconds, 1),
             }
             for client, keys, seconds in self._waits.report()

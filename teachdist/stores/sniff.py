@@ -215,7 +215,7 @@ def _keys(op, arguments):
         return []
     first = arguments[0] if isinstance(arguments[0], list) else arguments[:1]
     keys = [key[0] if isinstance(key, tuple) else key for key in first]
-    return [key.decode(errors="backslashreplace").removeprefix("/") for key in keys]
+    return [wire.plain(key) for key in keys]
 
 
 def sniff(host=None, port=None, *, say=print):

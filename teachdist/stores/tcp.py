@@ -17,7 +17,7 @@ from torch.distributed import DistNetworkError, DistStoreError, QueueEmptyError
 
 from teachdist.stores import wire
 from teachdist.stores.base import Deadline, Store, blob, integer, text, texts
-from teachdist.stores.connection import Connection, plain
+from teachdist.stores.connection import Connection
 from teachdist.stores.server import Server
 from teachdist.stores.table import I64, shorten
 from teachdist.stores.who import me
@@ -107,7 +107,17 @@ class TCPStore(Store):
 
     def clone(self):
         """Another client of the same server, with a connection of its own."""
-        return TCPStore(self.host, self.port, timeout=self.timeout, use_libuv=self._use_libuv)
+        other = TCPStore.__new__(TCPStore)
+        Store.__init__(other)
+        other.set_timeout(self.timeout)
+        other._use_libuv, other._server = self._use_libuv, None
+        other._connection = Connection(self.host, self.port)  # connects when it is used
+        return self.lend(other)
+
+    @property
+    def is_idle(self):
+        """Whether there is no connection, and no server here."""
+        return self._server is None and not self._connection.is_open
 
     def close(self):
         """Hang up; the last master of a server ends the server."""
@@ -135,7 +145,7 @@ class TCPStore(Store):
             value = self._connection.peek(key)
             if value is not None:
                 return value
-        self._connection.wait([key], self.seconds(), f"TCPStore.get({plain(key)!r})")
+        self._connection.wait([key], self.seconds(), f"TCPStore.get({wire.plain(key)!r})")
         return self._connection.ask("GET", key)
 
     def add(self, key, amount):
@@ -166,7 +176,7 @@ class TCPStore(Store):
         else:
             return error
         return DistStoreError(
-            f"{me()}: TCPStore.add({plain(key)!r}, {amount}): the key holds {shorten(value)}; "
+            f"{me()}: TCPStore.add({wire.plain(key)!r}, {amount}): the key holds {shorten(value)}; "
             f"{why}. Use another key for the counter, or delete_key() first; the store is usable."
         )
 
@@ -212,7 +222,7 @@ class TCPStore(Store):
     def list_keys(self):
         """All keys, in no particular order."""
         keys = self._connection.ask("LIST_KEYS")
-        return [plain(key) for key in keys if key.startswith(b"/")]
+        return [wire.plain(key) for key in keys if key.startswith(b"/")]
 
     def barrier(self, key, world_size, timeout=None):
         """Wait until ``world_size`` callers have come to the barrier ``key``."""
@@ -234,7 +244,7 @@ class TCPStore(Store):
             DistStoreError: there was none in time.
         """
         key, deadline = _wired(key), Deadline(self.seconds())
-        what = f"TCPStore.queue_pop({plain(key)!r})"
+        what = f"TCPStore.queue_pop({wire.plain(key)!r})"
         while True:
             if block:
                 self._connection.wait([key], deadline.left(), what)
@@ -258,20 +268,23 @@ def _wired(key):
 # Servers of this process that several masters may share (multi_tenant), by port; how many do.
 _shared = {}
 _tenants = {}
-_lock = threading.Lock()
+# Reentrant, as a store may be collected, and leave, while another one starts in the same thread.
+_lock = threading.RLock()
 
 
 def _start(host, port, multi_tenant, listen_fd, allow):
     with _lock:
         server = _shared.get(port) if multi_tenant and port else None
-        if server is None:
-            try:
-                server = Server(host, port, listen_fd=listen_fd, allow=allow)
-            except OSError as error:
-                raise DistNetworkError(_cannot_listen(host, port, error)) from error
-            if multi_tenant:
-                _shared[server.port] = server
-        _tenants[server] = _tenants.get(server, 0) + 1
+        if server is not None:
+            _tenants[server] += 1
+            return server
+        try:
+            server = Server(host, port, listen_fd=listen_fd, allow=allow)
+        except OSError as error:
+            raise DistNetworkError(_cannot_listen(host, port, error)) from error
+        _tenants[server] = 1
+        if multi_tenant:
+            _shared[server.port] = server
         return server
 
 

@@ -96,6 +96,11 @@ _NUMBERS = {
 _U64 = _NUMBERS["u64"]
 
 
+def plain(key):
+    """A key as its user wrote it: without the "/" that goes in front of it on the wire."""
+    return key.decode(errors="backslashreplace").removeprefix("/")
+
+
 class WireError(Exception):
     """The bytes are not TCPStore's language, or ask for more than the limits allow."""
 

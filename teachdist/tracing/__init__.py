@@ -13,7 +13,15 @@
 from teachdist.tracing.chrome import save_chrome
 from teachdist.tracing.compare import Comparison, compare
 from teachdist.tracing.gathered import gather
-from teachdist.tracing.record import Recorder, Trace, TracedCall, TracedRound, recorder, trace
+from teachdist.tracing.record import (
+    Recorder,
+    Trace,
+    TracedCall,
+    TracedRound,
+    active,
+    recorder,
+    trace,
+)
 
 __all__ = [
     "Comparison",
@@ -21,6 +29,7 @@ __all__ = [
     "Trace",
     "TracedCall",
     "TracedRound",
+    "active",
     "compare",
     "gather",
     "recorder",

@@ -207,7 +207,9 @@ def test_a_rank_that_does_not_come_is_named():
     def scene(rank):
         if rank == 1:
             return "elsewhere"
-        with pytest.raises(dist.DistBackendError, match=r"all ranks must call recover.*rank 1") as e:
+        with pytest.raises(
+            dist.DistBackendError, match=r"all ranks must call recover.*rank 1"
+        ) as e:
             recover(timeout=0.3)
         return str(e.value)
 

@@ -71,7 +71,11 @@ def test_an_exercise_is_passed_by_its_solution():
         ("x = 1\ny = z\n", "1", "line 2: NameError: name 'z' is not defined"),
         ("x = 1", "1", "define a generator function"),
         ("def f(rank, size):\n    return 3", "1", "contain `yield`"),
-        ("def f(rank, size):\n    while True:\n        pass\n    yield", "1", "does a loop never end"),
+        (
+            "def f(rank, size):\n    while True:\n        pass\n    yield",
+            "1",
+            "does a loop never end",
+        ),
         (playground.FREE, "size +", "chunks: "),
         (playground.FREE, "ranks", "chunks: name 'ranks'"),
     ],

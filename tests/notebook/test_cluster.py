@@ -75,8 +75,7 @@ def test_a_rank_that_raises_frees_the_others_and_is_the_culprit(cluster):
         cluster.run(fail_on_one)
     lines = str(caught.value).splitlines()
     assert lines[0] == "rank 1: ValueError: no such thing"
-    assert "rank 1 failed: ValueError: no such thing" in lines[1]
-    assert lines[1].startswith("ranks 0,2: ")
+    assert lines[1].startswith("ranks 0,2: released from barrier() at ")
     assert caught.value.failures[0].rank == 1
     assert caught.value.stuck == []
     assert cluster.run(total, 0) == [3] * RANKS, "usable again, without a restart"

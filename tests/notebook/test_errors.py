@@ -5,26 +5,42 @@ def failure(rank, name="ValueError", text="bad", when="", traceback=()):
     return Failure(rank, name, text, list(traceback), when)
 
 
-RELEASED = ("DistBackendError", "rank 2 failed: ValueError: bad")
+RELEASED = (
+    "Released",
+    "rank 2 failed: ValueError: bad (rank 0 was released from barrier() at cell 1, line 6.)",
+)
 
 
 def test_the_earliest_cause_comes_first_and_its_traceback_is_shown():
     error = RanksError(
         [
             failure(0, *RELEASED, when="1"),
-            failure(1, when="3", traceback=["late"]),
+            failure(1, when="3", text="other", traceback=["late"]),
             failure(2, when="2", traceback=["line 1", "line 2"]),
             failure(3, *RELEASED, when="1"),
         ]
     )
     assert [one.rank for one in error.failures] == [2, 1, 0, 3]
     assert str(error).splitlines() == [
-        "ranks 1-2: ValueError: bad",
-        "ranks 0,3: DistBackendError: rank 2 failed: ValueError: bad",
+        "rank 1: ValueError: other",
+        "rank 2: ValueError: bad",
+        "ranks 0,3: released from barrier() at cell 1, line 6",
     ]
     shown = error._render_traceback_()
     assert shown[:3] == ["rank 2 failed first:", "line 1", "line 2"]
     assert shown[-1] == str(error).splitlines()[-1]
+
+
+def test_of_equal_failures_the_lowest_rank_speaks():
+    failures = [failure(r, when=str(9 - r), traceback=[f"of {r}"]) for r in range(3)]
+    shown = RanksError(failures)._render_traceback_()
+    assert shown == ["ranks 0-2 failed first:", "of 0", "", "ranks 0-2: ValueError: bad"]
+
+
+def test_the_file_of_a_cell_is_no_name():
+    assert failure(0, "SyntaxError", "incomplete (131.py, line 2)").what.endswith(
+        "SyntaxError: incomplete (line 2)"
+    )
 
 
 def test_one_failure_needs_no_summary():

@@ -89,6 +89,19 @@ def test_as_script_has_the_cells_that_ran(run, capsys, tmp_path):
     assert capsys.readouterr().out.rstrip() == text.replace(str(file), "script.py").rstrip()
 
 
+@needs_release
+def test_trace_draws_the_calls_of_the_cell(run, capsys):
+    run("--trace", "y = torch.ones(6)\ndist.all_reduce(y)")
+    shown = capsys.readouterr().out
+    assert "all_reduce(float32[6], SUM)" in shown
+    run("--trace", "1")
+    assert "no collective of backend teachdist was called" in capsys.readouterr().out
+    with pytest.raises(RanksError):
+        run("--trace", "1 / 0")
+    run("--trace --on 1", "2")
+    assert "[rank 1] 2" in capsys.readouterr().out
+
+
 def test_tracebacks_have_the_lines_of_the_notebook(run):
     with pytest.raises(RanksError) as caught:
         run("", "def f():\n    return missing\n\nif rank == 1:\n    f()")

@@ -6,6 +6,7 @@ from teachdist.notebook.script import as_script
 
 CELLS = [
     ("x = torch.ones(2) * rank\n%time 1", None),
+    ("y = 'ä'; None", None),
     ("text = '''one\ntwo'''\ndist.all_reduce(x)", None),
     ("x", [1]),
     ("if rank == 0:\n    print(text)", None),
@@ -34,4 +35,5 @@ def test_head_and_shape():
     assert 'dist.init_process_group("gloo")' in text
     assert "show(x" not in text
     assert "show(print(1))" in text
+    assert "y = 1; show(y)" in as_script([("y = 1; y", None)], 2, "gloo")
     assert text.endswith("foo(\n\ndist.destroy_process_group()\n")

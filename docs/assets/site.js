@@ -1,5 +1,6 @@
-/* Players of this page: each .td-player holds its scenes, and a still picture until this runs. */
+/* What every page does: each .td-player holds its scenes, and a still picture until this runs. */
 document.addEventListener("DOMContentLoaded", () => {
+  document.querySelector(".md-search")?.setAttribute("aria-label", "Search"); // the theme leaves its dialog without a name
   for (const el of document.querySelectorAll(".td-player")) teachdistPlay(el, JSON.parse(el.dataset.scenes), el.dataset.autoplay === "yes");
 });
 

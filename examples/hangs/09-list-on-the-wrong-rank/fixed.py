@@ -1,0 +1,19 @@
+"""Only the destination gives a list.
+
+torchrun --nproc-per-node 3 fixed.py
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def main(rank):
+    mine = torch.full((2,), float(rank))
+    parts = [torch.zeros(2) for _ in range(3)] if rank == 0 else None
+    dist.gather(mine, parts, dst=0)
+
+
+if __name__ == "__main__":
+    dist.init_process_group("teachdist")
+    main(dist.get_rank())
+    dist.destroy_process_group()

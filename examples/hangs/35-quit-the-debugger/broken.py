@@ -1,0 +1,20 @@
+"""Rank 0 stopped in pdb and had enough. (Here the prompt is answered by the program: raise BdbQuit is what q does.)
+
+torchrun --nproc-per-node 2 broken.py
+"""
+
+import bdb
+
+import torch.distributed as dist
+
+
+def main(rank):
+    if rank == 0:
+        raise bdb.BdbQuit
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    dist.init_process_group("teachdist")
+    main(dist.get_rank())
+    dist.destroy_process_group()

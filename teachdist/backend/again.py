@@ -1,0 +1,120 @@
+"""Calls that come again: a training step makes the same calls on the same tensors for hours.
+
+Checking arguments, wording the call, choosing an algorithm, cutting tensors and writing the script
+of the call (`executor.py`) take ten times as long as moving a few bytes. None of it changes while
+the operation, its arguments and the place, shape and dtype of the tensors stay the same. So a call
+is kept under those, and the next one like it begins where the work begins.
+
+    all_reduce(x, SUM)     (address, shape, dtype of x) ---> Call, Script     known: play
+                                        |
+                                        '---- not known: check, word, choose, cut, write, play, keep
+
+What is kept must not keep the caller's memory alive: tensors in it are *lent*, views of an address
+that own nothing. They are used only while a caller's tensor of that address, shape and dtype is in
+his hands. Kept are only plain calls: contiguous CPU tensors that the call uses in place, with
+little scratch.
+"""
+
+import ctypes
+
+import torch
+
+from teachdist.backend.memory import scratch
+
+MOST = 512  # calls kept per group
+MOST_SCRATCH = 1 << 16  # bytes of scratch that a kept script may hold
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class Again:
+    """The calls that one rank of a group has made and may make again.
+
+    right(call): whether a kept call is to run as it did: no other algorithm is wanted by now.
+    """
+
+    def __init__(self, right):
+        self._known = {}
+        self._right = right
+
+    def call(self, make, tensors, *arguments):
+        """make(*tensors, *arguments), a `Call`, or the one that was kept of the same call."""
+        key = _key(make, tensors, arguments)
+        known = self._known.get(key)
+        if known is not None and self._right(known):
+            return known
+        call = make(*tensors, *arguments)
+        if key is not None and not call.write_back and call.then is None:
+            call.kept = _Kept(self._known, key, [extent(tensor) for tensor in tensors])
+        return call
+
+    def forget(self):
+        """The links are new: nothing of before can run."""
+        self._known.clear()
+
+
+class _Kept:
+    """What a call needs in order to be kept."""
+
+    def __init__(self, known, key, extents):
+        self.known, self.key, self.extents = known, key, extents
+
+    def lend(self, by_chunk):
+        """Lent views in place of a call's flat tensors; None if some are not the caller's own."""
+        for tensor in by_chunk.values():
+            begin, end = extent(tensor)
+            if begin != end and not any(a <= begin and end <= b for a, b in self.extents):
+                return None
+        return {chunk: lend(tensor) for chunk, tensor in by_chunk.items()}
+
+    def keep(self, call, script):
+        """The call has run by `script`, which was written for lent views."""
+        if script.scratch > MOST_SCRATCH:
+            return
+        if len(self.known) >= MOST:
+            self.known.clear()
+        call.script = script
+        call.after = [lend(tensor) for tensor in call.after if call.reducer.name == "AVG"]
+        call.bind = call.outputs = call.kept = None
+        self.known[self.key] = call
+
+
+def _key(make, tensors, arguments):
+    """What must be the same for a call to be the same; None if it cannot be kept."""
+    key = [make]
+    for tensor in tensors:
+        if (
+            type(tensor) not in _PLAIN
+            or not tensor.is_cpu
+            or tensor.layout is not torch.strided
+            or not tensor.is_contiguous()
+            or tensor.dtype.is_complex
+            or tensor.is_neg()
+        ):
+            return None
+        key += (tensor.data_ptr(), tensor.shape, tensor.dtype)
+    for argument in arguments:
+        if isinstance(argument, list):
+            argument = tuple(argument)
+        elif isinstance(argument, torch.distributed.ReduceOp):
+            argument = argument.op
+            if argument is _PREMUL_SUM:
+                return None
+        key.append(argument)
+    return tuple(key)
+
+
+_PREMUL_SUM = torch.distributed.ReduceOp.RedOpType.PREMUL_SUM
+
+
+def extent(tensor):
+    """The addresses of a contiguous tensor's first byte and of that after its last."""
+    begin = tensor.data_ptr()
+    return begin, begin + tensor.nbytes
+
+
+def lend(tensor):
+    """A view of a flat tensor's memory that does not keep it alive."""
+    if not tensor.numel():
+        return scratch(0, tensor.dtype)
+    memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
+    return torch.frombuffer(memory, dtype=torch.uint8).view(tensor.dtype)

@@ -1,0 +1,15 @@
+"""Tests here use the ranks and scenes of the directory above."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import pytest
+from threaded import close_groups
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _leave_groups():
+    yield
+    close_groups()

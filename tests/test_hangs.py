@@ -1,0 +1,108 @@
+"""The hang gallery: every broken program gets its diagnosis in time, every fixed one passes.
+
+`examples/hangs/NN-name/` has `broken.py`, `fixed.py` and `hang.toml`, which holds what teachdist
+says (recorded by running this file's tests with RECORD=1) and, where it differs, gloo.
+"""
+
+import os
+import re
+import runpy
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+from ranks import RankDiedError, shared_pool
+from scenes import _play, play
+
+GALLERY = Path(__file__).resolve().parents[1] / "examples" / "hangs"
+HANGS = sorted(path.parent.name for path in GALLERY.glob("*/hang.toml"))
+SOON = 2.0  # seconds in which ranks must say what is wrong
+
+
+def about(name):
+    return tomllib.loads((GALLERY / name / "hang.toml").read_text())
+
+
+def scripts(notebook):
+    return [name for name in HANGS if (about(name).get("kind") == "notebook") == notebook]
+
+
+def run(rank, path):
+    runpy.run_path(path)["main"](rank)
+
+
+def perform(name, which):
+    hang = about(name)
+    path = str(GALLERY / name / f"{which}.py")
+    return play(run, path, n=hang["ranks"], timeout=hang.get("timeout", 30.0))
+
+
+def plain(text):
+    """Without what differs from run to run: seconds, processes, temporary names."""
+    text = re.sub(r"\d+\.\d s\b", "1.0 s", text)
+    text = re.sub(r"pid \d+", "pid 1", text)
+    return re.sub(r"/\S*/meeting|127\.0\.0\.1:\d+", "...", text)
+
+
+def loose(text):
+    """And without the numbers of ranks, where it is a matter of luck who comes first."""
+    return re.sub(r"\d+", "0", text)
+
+
+def record(name, text):
+    path = GALLERY / name / "hang.toml"
+    head = path.read_text().partition('says = """')[0]
+    rest = path.read_text().partition('says = """')[2].partition('"""')[2]
+    path.write_text(f'{head}says = """\n{text}\n"""{rest}')
+
+
+@pytest.mark.parametrize("name", scripts(notebook=False))
+def test_broken(name):
+    hang = about(name)
+    expected = hang["teachdist"]
+    if expected.get("kills"):
+        outcomes = killing(name, hang)
+    else:
+        outcomes = perform(name, "broken")
+    if expected["verdict"] == "works":
+        assert [outcome.said for outcome in outcomes if outcome.error] == []
+        return
+    said = [plain(outcome.said) for outcome in outcomes]
+    if os.environ.get("RECORD"):
+        record(name, said[expected["on"][0]])
+        expected = about(name)["teachdist"]
+    wanted = expected["says"].strip()
+    if not expected.get("exact", True):
+        wanted, said = loose(wanted), [loose(text) for text in said]
+    for rank in expected["on"]:
+        assert wanted in said[rank]
+    if expected["verdict"] == "error":
+        assert all(outcome.seconds < SOON for outcome in outcomes)
+
+
+def killing(name, hang):
+    """A scene in which a rank's process ends: it has no outcome."""
+    path = str(GALLERY / name / "broken.py")
+    how = (f"-{name}", hang["ranks"], 30.0, {}, None)
+    pool = shared_pool(hang["ranks"], backend=None)
+    outcomes = pool.outcomes(_play, run, (path,), how)
+    assert any(isinstance(outcome, RankDiedError) for outcome in outcomes)
+    return [outcome for outcome in outcomes if not isinstance(outcome, RankDiedError)]
+
+
+@pytest.mark.parametrize("name", scripts(notebook=False))
+def test_fixed(name):
+    began = time.monotonic()
+    for outcome in perform(name, "fixed"):
+        assert outcome.error is None, outcome.said
+    assert time.monotonic() - began < 30
+
+
+def test_every_example_says_what_a_page_needs():
+    for name in HANGS:
+        hang = about(name)
+        assert {"title", "ranks", "why", "remedy", "seen", "teachdist"} <= hang.keys(), name
+        assert {"verdict", "on", "says"} <= hang["teachdist"].keys(), name
+        for which in ("broken", "fixed"):
+            assert (GALLERY / name / f"{which}.py").is_file(), name
