@@ -71,6 +71,7 @@ class Roster:
         self._door = switchboard(address_for(store))
         self._door.expect(self.secret, self._put_through)
         self._sockets = {p: Sockets(self, p) for p in (COLLECTIVE, MAIL)}
+        self._sharing = shm_wanted()
         self._windows = {}
         mine = Card(rank, self.host, os.getpid(), self._door.address, self.secret, page.place)
         self._cards = {rank: mine}
@@ -111,7 +112,7 @@ class Roster:
     def shares(self, peer):
         """Whether memory may be shared with `peer`: same host, and nobody has said no."""
         card = self._cards.get(peer)
-        return card is not None and card.host == self.host and shm_wanted()
+        return card is not None and card.host == self.host and self._sharing
 
     def hosts(self, patience):
         """For each rank the number of its host, counted in order of rank: (0, 0, 1, 1)."""

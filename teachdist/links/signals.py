@@ -127,6 +127,17 @@ class Words:
         self._pipes.clear()
 
 
+def look(poll):
+    """What `poll` reports within a moment, yielding meanwhile; nothing, maybe.
+
+    On a machine that is not busy an answer often comes sooner than a sleeper is woken.
+    """
+    until = time.monotonic() + SPIN / 2
+    while not (ready := poll.poll(0)) and time.monotonic() < until:
+        give_way()
+    return ready
+
+
 _TOKEN = struct.Struct("<IIQ")  # rank, counter, value
 
 
