@@ -173,7 +173,7 @@ class RanksMagics(Magics):
         if not cell.lstrip().startswith("%%"):
             cell = f"#%%ranks {line}\n{cell}"  # lines are numbered as in the notebook
         live = Live()
-        asked = cluster.execute(cell, on, self.shell.execution_count)
+        asked = cluster.execute(cell, on, self.shell.displayhook.prompt_count)
         said = {task.rank: task.items for task in asked}
         try:
             cluster.wait(asked, live.tasks)
