@@ -182,7 +182,7 @@ class RanksMagics(Magics):
         """Run the cell, show what ranks said, raise if one failed; ``{rank: items}``."""
         cell = _numbered(line, cell)
         live = Live()
-        asked = cluster.execute(cell, on, self.shell.execution_count)
+        asked = cluster.execute(cell, on, self.shell.displayhook.prompt_count)
         said = {task.rank: task.items for task in asked}
         try:
             cluster.wait(asked, live.tasks)

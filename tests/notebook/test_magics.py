@@ -50,6 +50,12 @@ def test_equal_answers_collapse(run, capsys):
     )
 
 
+def test_ranks_number_a_cell_as_the_notebook_does(run, shell, capsys):
+    cell = "%%ranks\nget_ipython().displayhook.prompt_count"
+    number = shell.run_cell(cell, store_history=True).execution_count
+    assert capsys.readouterr().out == f"[ranks 0-2] {number}\n"
+
+
 def test_on_some_ranks(run, capsys):
     run("--on 0,2", "rank")
     assert capsys.readouterr().out == "[rank 0] 0\n[rank 2] 2\n"
