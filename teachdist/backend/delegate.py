@@ -172,7 +172,7 @@ class Delegating(Backend):
         """Have `native` run a collective; a Work."""
         member = self.member
         call = describe(name, args, opts)
-        member._usable(call.words)
+        member.usable(call.words)
         words = f"{call.words} at {call_site()}"
         limit = seconds(getattr(opts, "timeout", None), member.timeout)
         asynchronous = getattr(opts, "asyncOp", True) or call.on_gpu
