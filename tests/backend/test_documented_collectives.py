@@ -1,4 +1,4 @@
-"""The collectives, as torch.distributed documents them; the documentation's own examples among them."""
+"""The collectives as torch.distributed documents them, its own examples among them."""
 
 import time
 
@@ -486,7 +486,9 @@ def test_barrier_waits_for_the_last():
     assert on(3, job) == [True] * 3
 
 
-@pytest.mark.parametrize("name", ["reduce", "all_reduce", "reduce_scatter", "reduce_scatter_tensor"])
+@pytest.mark.parametrize(
+    "name", ["reduce", "all_reduce", "reduce_scatter", "reduce_scatter_tensor"]
+)
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_reduce_ops(name):
     """Each operation on int64, elementwise; SUM is the default."""
