@@ -1,6 +1,12 @@
 """Choices: per group (`Options`), for a stretch of code (`use`), or for a process (environment).
 
 The nearest one wins: `use` over `Options` over TEACHDIST_<OP> over the catalogue's own choice.
+The environment is read when a kind of call is made for the first time. An algorithm of your own
+must be registered by then: by the script itself, or, if that shall stay as it is, by the files that
+TEACHDIST_ALGORITHMS names (`own_files.py`):
+
+    TEACHDIST_ALGORITHMS=mine.py TEACHDIST_ALL_REDUCE=mine torchrun --nproc-per-node 4 train.py
+
 All ranks must choose alike; the algorithm is part of each call's fingerprint, so that a rank
 that chose differently is told so instead of computing nonsense.
 """
@@ -99,15 +105,21 @@ def checked(algorithms):
 
 def chosen_by_user(op, options):
     """The name of the algorithm that the user chose for a collective, or None."""
-    for chosen in (*reversed(_used), options.algorithms, _environment()):
+    for chosen in (*reversed(_used), options.algorithms):
         if op in chosen:
             return chosen[op]
-    return None
+    return _from_environment(op)
 
 
-def _environment():
-    return {
-        op: os.environ[key]
-        for op in DEFINITIONS
-        if (key := f"TEACHDIST_{op.upper()}") in os.environ
-    }
+def _from_environment(op):
+    variable = f"TEACHDIST_{op.upper()}"
+    name = os.environ.get(variable)
+    if not name:
+        return None
+    try:
+        return get(op, name).name
+    except ValueError as error:
+        raise ValueError(
+            f"{variable}={name}: {error}; your own is registered by @teachdist.algorithm, before "
+            "the first call, in the script or in a file that TEACHDIST_ALGORITHMS names"
+        ) from None

@@ -92,7 +92,7 @@ class Cluster:
         self._settings = settings
         self._pending = []  # tasks that may have no answer yet
         self._failed = False  # then the ranks must recover before anything else
-        self._members = processes.engines_of(started.client)
+        self._members = processes.engines_of(started.client)[: self.n]  # uuids, by rank
         atexit.register(self.stop)
 
     def _join_or_stop(self):
@@ -131,8 +131,7 @@ class Cluster:
 
     def _join(self):
         """Make the process group of the processes that are there now."""
-        there = processes.engines_of(self.client)
-        self._members = {r: there[r] for r in sorted(there)[: self.n]}
+        self._members = processes.engines_of(self.client)[: self.n]
         timeout = float(self._settings["timeout"])
         address, port = self._settings["address"], self._settings["port"]
         try:
@@ -161,7 +160,8 @@ class Cluster:
 
     def interrupt(self, on=None):
         """Send Ctrl-C to ranks (default: all). It ends Python code, not a wait inside C++."""
-        processes.send_signal(self.client, range(self.n) if on is None else on, "SIGINT")
+        whom = [self._members[r] for r in (range(self.n) if on is None else on)]
+        processes.send_signal(self.client, whom, "SIGINT")
 
     def status(self):
         """What each rank is doing now, also while they are blocked: a list of ``RankStatus``."""
@@ -231,8 +231,7 @@ class Cluster:
 
     def ask_aside(self, r, function, *args):
         """Ask an idle rank something that nobody must wait for: a Task, or None if it is busy."""
-        there = processes.engines_of(self.client)
-        if r in self.busy or there.get(r) != self._members[r]:
+        if r in self.busy or self._members[r] not in processes.engines_of(self.client):
             return None
         return tasks.send(self.client, r, self._members[r], (function, args))
 
@@ -255,20 +254,22 @@ class Cluster:
         on = range(self.n) if on is None else on
         self._check_there(on)
         # A cell may have caught the error itself: then it went well, but its group has ended.
-        if self._failed or any(self._ask_everybody(rank.ended)):
+        if self._failed or any(self._call_quietly(rank.ended, on)):
+            everybody = range(self.n)
+            self._check_there(everybody)
             self._failed = False
-            self._ask_everybody(rank.recover, uuid.uuid4().hex)
+            self._call_quietly(rank.recover, everybody, uuid.uuid4().hex)
         return on
 
-    def _ask_everybody(self, function, *args):
-        """Call a function on all ranks without asking first whether they are ready."""
-        asked = self._send(lambda _: (function, args), range(self.n))
+    def _call_quietly(self, function, on, *args):
+        """Call a function on ranks that are known to be ready; what it returned."""
+        asked = self._send(lambda _: (function, args), on)
         self.wait(asked)
         return [task.value for task in asked]
 
     def _check_there(self, on):
         there = processes.engines_of(self.client)
-        dead = [r for r in on if there.get(r) != self._members[r]]
+        dead = [r for r in on if self._members[r] not in there]
         if dead:
             raise ClusterError(f"{name_ranks(dead)} ended; next: %ranks restart, Cluster.restart()")
         busy = [r for r in self.busy if r in on]

@@ -14,6 +14,7 @@ import sys
 
 from ipyparallel.engine.app import IPEngine
 from ipyparallel.engine.nanny import KernelNanny
+from traitlets import default
 from traitlets.config import Config
 
 from teachdist.notebook.guard import AGAIN
@@ -23,6 +24,14 @@ class RankEngine(IPEngine):
     """An engine that insists on its id."""
 
     forked_nanny = None
+
+    @default("id")
+    def _rank_by_launcher(self):
+        """The rank that mpiexec or srun gave this process, if one of them started it."""
+        for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"):
+            if name in os.environ:
+                return int(os.environ[name])
+        return None
 
     async def complete_registration(self, *reply):
         """Register; end if the hub still holds our id for a process that just died."""

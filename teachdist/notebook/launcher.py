@@ -7,6 +7,8 @@ ipyparallel starts a controller and engines through launchers, and names them: "
 - "stock": a new Python per engine, as ipyparallel does, but with the engine's id fixed to be the
   rank, and guarded so that it ends with the process that started it.
 
+- "mpi": with mpiexec, as ipyparallel does, but the engine's id is the MPI rank without mpi4py.
+
 Any other name goes to ipyparallel unchanged.
 """
 
@@ -18,6 +20,7 @@ from ipyparallel.cluster.launcher import (
     LocalControllerLauncher,
     LocalEngineLauncher,
     LocalEngineSetLauncher,
+    MPIEngineSetLauncher,
 )
 from traitlets import Bool
 
@@ -99,11 +102,26 @@ class StockEngines(LocalEngineSetLauncher):
         return super().start(n)
 
 
+class MpiEngines(MPIEngineSetLauncher):
+    """Engines under mpiexec; ``RankEngine`` reads its rank from the environment."""
+
+    @property
+    def program(self):
+        """What mpiexec starts."""
+        return [sys.executable, "-m", "teachdist.notebook.engine"]
+
+    def start(self, n):
+        """Start ``n`` engines."""
+        path = {"PYTHONPATH": local_environment()["PYTHONPATH"]}
+        self.environment = {**path, **self.environment}
+        return super().start(n)
+
+
 def find(name):
     """The launcher for ``name``: ours as a class, ipyparallel's by its name."""
     if name is None:
         name = "fork" if sys.platform == "linux" else "stock"
-    return {"fork": ForkEngines, "stock": StockEngines}.get(name, name)
+    return {"fork": ForkEngines, "stock": StockEngines, "mpi": MpiEngines}.get(name, name)
 
 
 def known():

@@ -1,8 +1,9 @@
 """The processes behind a cluster: started by us, or somebody else's that we attach to.
 
 Both kinds offer the same: ``client`` (ipyparallel's), ``renew()`` (the ranks' processes, new),
-``stop()``. Each engine has an id, which is its rank, and a uuid, which is new with each process:
-comparing uuids tells whether a rank still is the process that joined the process group.
+``stop()``. Each engine has an id and a uuid. Ids order the ranks (with our launchers the id is the
+rank); the uuid is new with each process, so comparing uuids tells whether a rank still is the
+process that joined the process group.
 """
 
 import importlib.metadata
@@ -21,7 +22,7 @@ NOTES_FILE = "teachdist.json"  # next to it: what somebody who attaches must kno
 OLDEST_TORCH = (2, 14)
 MEMORY = (250, 100)  # MB: for all ranks together, and for each; measured with the fork server
 _START_DEADLINE = 120.0
-_RENEW_DEADLINE = 30.0
+_RENEW_DEADLINE = 60.0
 _LOOK_EVERY = 0.02
 
 _LOG = logging.getLogger("teachdist.notebook")
@@ -120,10 +121,10 @@ class Started:
         """New processes for all ranks."""
         old = engines_of(self.client)
         if isinstance(self._engines, launcher.ForkEngines):
-            kill(self.client, range(self.n))
+            send_signal(self.client, old, "SIGKILL")
         else:
             self._cluster.restart_engines_sync()
-        wait_for_new(self.client, range(self.n), old)
+        wait_for_new(self.client, self.n, gone=old, old=old)
 
     def stop(self):
         """End them all, and remove what they left."""
@@ -159,8 +160,9 @@ class Attached:
         if not self.notes.get("renewable"):
             raise ClusterError("only the notebook that started these ranks can restart them")
         old = engines_of(self.client)
-        kill(self.client, range(self.n))
-        wait_for_new(self.client, range(self.n), old)
+        ours = old[: self.n]
+        send_signal(self.client, ours, "SIGKILL")
+        wait_for_new(self.client, self.n, gone=ours, old=old)
 
     def stop(self):
         """Leave."""
@@ -170,34 +172,28 @@ class Attached:
 
 
 def engines_of(client):
-    """Rank -> uuid of its process, of all that the hub knows now."""
-    return {key: uuid for key, uuid in client._engines.items() if isinstance(key, int)}
+    """The uuids of all processes that the hub knows now, in order of their ids."""
+    return [uuid for _, uuid in sorted(list(client._engines.items()))]  # noqa: C414  a copy
 
 
-def send_signal(client, ranks, name):
-    """Send a signal to ranks that are there, busy or not; does not wait."""
-    there = engines_of(client)
-    for rank in ranks:
-        if rank in there:
-            client._send(
-                client._control_stream,
-                "signal_request",
-                content={"sig": name},
-                ident=there[rank].encode(),
-            )
+def send_signal(client, uuids, name):
+    """Send a signal to those of the engines that are there, busy or not; does not wait."""
+    for uuid in set(engines_of(client)).intersection(uuids):
+        client._send(
+            client._control_stream, "signal_request", content={"sig": name}, ident=uuid.encode()
+        )
 
 
-def kill(client, ranks):
-    """Kill ranks."""
-    send_signal(client, ranks, "SIGKILL")
-
-
-def wait_for_new(client, ranks, old):
-    """Wait until each rank is another process than in ``old``."""
+def wait_for_new(client, n, gone, old):
+    """Wait until the engines ``gone`` are gone, and ``n`` are there that are not ``old``."""
     deadline = time.monotonic() + _RENEW_DEADLINE
-    while missing := [r for r in ranks if engines_of(client).get(r) in (None, old.get(r))]:
+    while True:
+        there = set(engines_of(client))
+        new = len(there.difference(old))
+        if new >= n and there.isdisjoint(gone):
+            return
         if time.monotonic() > deadline:
-            raise ClusterError(f"ranks {missing} did not come back; start others: %ranks N")
+            raise ClusterError(f"only {new} of {n} ranks came back; start others: %ranks N")
         time.sleep(_LOOK_EVERY)
 
 

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 
-from teachdist.notebook import tracebacks
+from teachdist.notebook import debugger, tracebacks
 
 _kept = {}  # what must live as long as the rank
 
@@ -194,6 +194,7 @@ def _listen():
     shell.events.register("pre_run_cell", _cell_begins)
     shell.events.register("post_run_cell", _cell_ends)
     tracebacks.install(shell)
+    sys.breakpointhook = debugger.scripted_breakpoint
     shell.kernel.control_handlers["teachdist_where_request"] = _answer_where
 
 

@@ -4,6 +4,7 @@ import concurrent.futures
 from dataclasses import dataclass
 
 from teachdist.notebook.outputs import group, label
+from teachdist.notebook.processes import engines_of
 
 _DEADLINE = 1.5  # seconds; a rank answers in 60 ms, unless C++ code holds the interpreter
 
@@ -48,9 +49,9 @@ class Status(list):
 
 
 def ask(client, members):
-    """The status of ``members`` (uuid by rank)."""
-    present = {key: uuid for key, uuid in client._engines.items() if isinstance(key, int)}
-    there = [rank for rank, uuid in members.items() if present.get(rank) == uuid]
+    """The status of ``members`` (uuids by rank)."""
+    present = engines_of(client)
+    there = [rank for rank, uuid in enumerate(members) if uuid in present]
     asked = {
         rank: client._send(
             client._control_stream,
@@ -61,7 +62,7 @@ def ask(client, members):
         for rank in there
     }
     concurrent.futures.wait(asked.values(), timeout=_DEADLINE)
-    found = Status(_status(rank, asked.get(rank)) for rank in sorted(members))
+    found = Status(_status(rank, asked.get(rank)) for rank in range(len(members)))
     if there and asked[there[0]].done():
         found.verdict = asked[there[0]].result()["content"]["verdict"]
     return found

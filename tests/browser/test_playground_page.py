@@ -1,7 +1,7 @@
 """The playground in a browser: Python itself starts in the page, offline, and judges code."""
 
 import pytest
-from conftest import SITE
+from browsing import SITE
 
 ENDLESS = "def f(rank, size):\n    while True:\n        yield from ()\n"
 

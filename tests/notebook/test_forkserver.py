@@ -1,4 +1,5 @@
 import os
+import signal
 import time
 
 from teachdist.notebook import forkserver
@@ -19,14 +20,11 @@ def test_an_engine_that_cannot_start_is_given_up(monkeypatch):
 
 
 def test_a_rank_that_dies_comes_back_under_its_id(cluster):
-    import os
-    import signal
-
-    [pid] = cluster.pull("__import__('os').getpid()", on=[1])
-    old = dict(cluster.client._engines)[1]
+    [pid] = cluster.ask(os.getpid, on=[1])
+    old = cluster.client._engines[1]
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + 20
-    while dict(cluster.client._engines).get(1) in (None, old):
+    while cluster.client._engines.get(1) in (None, old):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert cluster.client.ids == [0, 1, 2]
