@@ -59,6 +59,8 @@ assert PAGE % 4096 == 0
 
 _OFFER = struct.Struct("<qqq")  # generation + 1, descriptors of memory and of the bell
 _OFFER_AT = 4000
+_MET = struct.Struct("<q")  # generation + 1 in which this rank has opened what others offer
+_MET_AT = 4032
 
 IDLE, IN_CALL, LEFT = 0, 1, 2
 
@@ -270,6 +272,10 @@ class Page:
             counter,
         )
 
+    def met(self, generation):
+        """Say that this rank has opened what others offer: they may leave."""
+        _MET.pack_into(self._map, _MET_AT, generation + 1)
+
     def awaiting(self, ranks):
         """Say for whom the present call waits. Only for waits that have lasted a moment."""
         ranks = list(ranks)[:_AWAITS_MAX]
@@ -338,6 +344,8 @@ class Window:
             path = f"/proc/{pid}/fd/{fd}"
         self._at = int(index) * PAGE
         self._map = self._open(path, self._at + PAGE)
+        if self._map[self._at : self._at + len(_MAGIC)] != _MAGIC:
+            raise FileNotFoundError(f"{path} is no board any more")
         self._id = _HEAD.unpack_from(self._map, self._at)[-1]
 
     @staticmethod
@@ -353,7 +361,7 @@ class Window:
         finally:
             os.close(handle)
         if len(board) < size:
-            raise OSError(f"{path} is shorter than its place says")
+            raise FileNotFoundError(f"{path} has no such page any more")
         return board
 
     def read(self):
@@ -367,6 +375,10 @@ class Window:
         """(generation, memory, bell): the owner's last offer; generation -1 before the first."""
         generation, memory, bell = _OFFER.unpack_from(self._map, self._at + _OFFER_AT)
         return generation - 1, memory, bell
+
+    def met(self):
+        """The generation in which the owner has opened what others offer; -1: none."""
+        return _MET.unpack_from(self._map, self._at + _MET_AT)[0] - 1
 
     def abort(self):
         """Only whether the owner has released the others; see `Position.abort`."""
@@ -425,13 +437,15 @@ def _read(page, at=0):
 def _entry(page, slot):
     end = slot + _ENTRY.size
     for _ in range(20):
-        # The end first: if the beginning still says the same afterwards, nobody wrote meanwhile.
+        # The end first and the beginning last: a writer changes the beginning before all else.
         tail = int.from_bytes(page[end - 8 : end], "little")
         counter, mail, state, size, generation, number, since, fingerprint, text, _ = (
             _ENTRY.unpack_from(page, slot)
         )
-        if counter == tail:
+        if tail == int.from_bytes(page[slot : slot + 8], "little"):
             break
+    else:
+        return None
     if not counter or size > _TEXT or state > LEFT:
         return None
     call = text[:size].decode(errors="replace")

@@ -1,8 +1,9 @@
 """Links over sockets: between hosts, and wherever nothing faster is at hand.
 
 One connection per pair of ranks (`sockets.py`), both directions at once. What keeps it free of
-deadlock: a turn sends and receives *at the same time*. If all ranks of a ring sent first and received
-afterwards, large messages would fill every buffer of the system and all would wait for ever.
+deadlock: a turn sends and receives *at the same time*. If all ranks of a ring sent first and
+received afterwards, large messages would fill every buffer of the system, and all would wait for
+ever.
 
     rank 0  ==== 8 MB ====>  rank 1  ==== 8 MB ====>  rank 2  ==== 8 MB ====>  rank 0
             full: waits              full: waits              full: waits

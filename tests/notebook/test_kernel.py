@@ -4,7 +4,7 @@ import os
 import time
 
 import pytest
-from conftest import BACKEND, RANKS
+from clusters import BACKEND, RANKS
 from jupyter_client.manager import start_new_kernel
 
 from teachdist.notebook.magics import SHARED

@@ -409,6 +409,17 @@ def test_queues_work_with_check_and_wait(queues):
     assert store.check(["q"]) is False
 
 
+@pytest.mark.parametrize("kind", OURS)
+def test_a_queue_and_a_value_of_one_name(makers, kind):
+    """The documentation warns of it. In ours they are two things: neither spoils the other."""
+    store = getattr(makers, kind)()
+    store.set("k", "value")
+    store.queue_push("k", "item")
+    assert store.get("k") == b"value"
+    assert store.queue_pop("k") == b"item"
+    assert store.get("k") == b"value"
+
+
 def test_every_value_is_popped_once(queues):
     store = queues()
     clones = [store.clone() for _ in range(3)]
@@ -416,7 +427,7 @@ def test_every_value_is_popped_once(queues):
     def take(clone):
         return [clone.queue_pop("q") for _ in range(5)]
 
-    # torch's clients may find the queue empty when another was faster; ours wait again.
+    # Whoever was woken, and found another one faster, waits again.
     with ThreadPoolExecutor(3) as pool:
         for i in range(15):
             store.queue_push("q", str(i))
@@ -499,6 +510,19 @@ def test_timeout_by_default(module, tmp_path):
         module.FileStore(str(tmp_path / "store")),
     ]
     assert [store.timeout for store in with_none] == [timedelta(seconds=300)] * 3
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_a_timeout_of_zero(makers, kind):
+    """It means that there's none; we give up after some weeks all the same."""
+    store = getattr(makers, kind)()
+    store.set_timeout(timedelta(0))
+    assert store.timeout == timedelta(0)
+    assert base.Store.seconds(store) == base.FOREVER
+    with ThreadPoolExecutor(1) as pool:
+        end = pool.submit(store.get, "k")
+        store.clone().set("k", "v")
+        assert end.result(20) == b"v"
 
 
 @pytest.mark.parametrize("kind", OURS)
@@ -641,6 +665,16 @@ def test_a_server_ends_with_the_group_that_stood_on_it():
         return False
 
     assert run_ranks(1, port_is_free_again, backend=None) == [True]
+
+
+# exceptions
+
+
+def test_exceptions():
+    for error in (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError):
+        assert issubclass(error, dist.DistError)
+    assert issubclass(dist.DistError, RuntimeError)
+    assert issubclass(dist.QueueEmptyError, dist.DistStoreError)
 
 
 def test_the_lists_of_kinds_are_right():
