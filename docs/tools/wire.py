@@ -1,6 +1,7 @@
 """The page on the stores' formats, from the table and the words of the code itself."""
 
 import inspect
+import re
 
 from teachdist.stores import file, wire
 
@@ -35,13 +36,14 @@ def _prose(module):
 
 def _operations():
     rows = [
-        "| byte | operation | arguments | reply | in words |",
+        "| byte | operation | arguments | reply | what it says (numbers stand for arguments) |",
         "| ---: | --- | --- | --- | --- |",
     ]
     for op in wire.OPS:
         arguments = ", ".join(f"`{kind}`" for kind in op.arguments) or "–"
         reply = f"`{op.reply}`" if op.reply else "–"
-        rows.append(f"| {op.code} | {op.name} | {arguments} | {reply} | {op.says} |")
+        says = re.sub(r"\{(\d)\}", lambda found: f"<var>{int(found[1]) + 1}</var>", op.says)
+        rows.append(f"| {op.code} | {op.name} | {arguments} | {reply} | {says} |")
     return "\n".join(rows)
 
 
@@ -58,7 +60,7 @@ def _more():
     rows = ["| key | meaning |", "| --- | --- |"]
     rows += [
         f"| `{wire.USERS.decode()}` | how many users have connected (torch's own) |",
-        f"| `{wire.INTRODUCTION.decode()}` | set by a client: how it wants to be called in reports |",
+        f"| `{wire.INTRODUCTION.decode()}` | set by a client: its name in reports |",
         f"| `{wire.WAITING.decode()}` | asked: who waits for which keys |",
     ]
     return "\n".join(rows)

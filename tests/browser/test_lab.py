@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from browsing import ARTIFACTS, FLAGS, ROOT
 
+pytestmark = pytest.mark.timeout(480)
+
+
 QUICKSTART = ROOT / "notebooks" / "00-quickstart.ipynb"
 HANG = "%%ranks\nif rank != 1:\n    dist.barrier()\nelse:\n    import time\n    time.sleep(600)"
 AFTER = ['%%ranks\nprint("alive", rank)', "%ranks restart", '%%ranks\nprint("fresh", rank)']

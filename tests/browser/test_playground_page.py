@@ -3,6 +3,9 @@
 import pytest
 from browsing import SITE
 
+pytestmark = pytest.mark.timeout(480)  # the first to come builds the site
+
+
 ENDLESS = "def f(rank, size):\n    while True:\n        yield from ()\n"
 
 

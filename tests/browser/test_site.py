@@ -7,6 +7,9 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 import pytest
 from browsing import SITE
 
+pytestmark = pytest.mark.timeout(480)  # the first to come builds the site
+
+
 AXE = "4.14.1"
 PHONE = {"width": 360, "height": 740}
 JUDGED = [
