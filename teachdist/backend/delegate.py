@@ -179,7 +179,7 @@ class Delegating(Backend):
         if hasattr(opts, "asyncOp"):
             opts.asyncOp = True
         closing = opened(call.title, call.inputs)
-        with member._numbering:
+        with member.numbering:
             number = member.sequence
             member.sequence += 1
             # The board first: when the others' data has come, they can see what it was.
