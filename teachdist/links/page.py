@@ -127,7 +127,7 @@ class Position:
         if self.state == LEFT:
             return "finished: it has left the group"
         if self.entry is None:
-            return "in user code: it has not entered any call of this group"
+            return "in user code, before any call of this group"
         ago = max(0.0, time.monotonic() - self.since)
         number = "" if self.entry.mail else f", call {self.entry.number}"
         if self.state == IN_CALL:
