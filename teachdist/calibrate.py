@@ -2,8 +2,9 @@
 
 Two ranks send a message back and forth at several sizes; half a round trip is one message, and a
 line through (bytes, seconds) has alpha as its height and beta as its slope. gamma is the time to
-combine a byte, measured on one rank with torch.add. The fastest of several tries counts: whatever
-else runs on the machine can only make a try slower.
+combine a byte, measured on one rank with torch.add. The two ranks share this machine's memory, so
+the topology says `shared`. The fastest of several tries counts: whatever else runs on the machine
+can only make a try slower.
 
     teachdist calibrate                    # prints the numbers
     teachdist calibrate --out links.json   # keeps them: Topology.measured, TEACHDIST_TOPOLOGY
@@ -72,7 +73,7 @@ def measure():
     with Cluster(2) as cluster:
         samples = cluster.run(ping_pong)[0]
         gamma = cluster.run(combining)[0]
-    return Topology.measured(samples, gamma=gamma, name="measured"), samples
+    return Topology.measured(samples, gamma=gamma, name="measured", shared=True), samples
 
 
 def save(topology, path):
@@ -80,7 +81,7 @@ def save(topology, path):
     path = Path(path)
     fields = {
         name: getattr(topology, name)
-        for name in ("alpha", "beta", "gamma", "alpha_between", "beta_between", "name")
+        for name in ("alpha", "beta", "gamma", "alpha_between", "beta_between", "name", "shared")
     }
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(fields, indent=2) + "\n")

@@ -42,9 +42,9 @@ def page(path) -> str:
             cell.source = f"{anchors}\n\n{cell.source}"
         elif anchors:
             cell.metadata["anchors"] = anchors
-    exporter = MarkdownExporter()
+    here = str(Path(__file__).parent)
+    exporter = MarkdownExporter(extra_template_paths=[here], template_file="course.md.j2")
     exporter.register_filter("anchors", lambda cell: cell.metadata.get("anchors", ""))
-    exporter.template_file = str(Path(__file__).with_name("course.md.j2"))
     text, _ = exporter.from_notebook_node(book)
     text = text.replace("](../docs/", "](../").replace(".ipynb)", ".md)")
     return f"{text.rstrip()}\n\n{_source(path)}"

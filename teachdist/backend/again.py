@@ -35,10 +35,11 @@ class Again:
     def __init__(self, right):
         self._known = {}
         self._right = right
+        self.parcels = {}  # messages, kept for the same reason
 
     def call(self, make, tensors, *arguments):
         """make(*tensors, *arguments), a `Call`, or the one that was kept of the same call."""
-        key = _key(make, tensors, arguments)
+        key = key_of(make, tensors, arguments)
         known = self._known.get(key)
         if known is not None and self._right(known):
             return known
@@ -46,6 +47,12 @@ class Again:
         if key is not None and not call.write_back and call.then is None:
             call.kept = _Kept(self._known, key, [extent(tensor) for tensor in tensors])
         return call
+
+    def keep_parcel(self, key, parcel):
+        """Keep a message whose bytes are the caller's own."""
+        if len(self.parcels) >= MOST:
+            self.parcels.clear()
+        self.parcels[key] = parcel
 
     def forget(self):
         """The links are new: nothing of before can run."""
@@ -78,7 +85,7 @@ class _Kept:
         self.known[self.key] = call
 
 
-def _key(make, tensors, arguments):
+def key_of(make, tensors, arguments):
     """What must be the same for a call to be the same; None if it cannot be kept."""
     key = [make]
     for tensor in tensors:

@@ -66,6 +66,18 @@ class Call:
     kept: object = None  # see `again.py`
     script: object = None
 
+    def check_plan(self, plan):
+        """Refuse an algorithm that passes on chunks of which only their sender knows the size."""
+        if self.foreign is not None:
+            return
+        own = self.bind(plan.chunks)[0]
+        for rnd in plan.rounds:
+            if any(chunk not in own for chunks in rnd.sends.values() for chunk in chunks):
+                raise ValueError(
+                    f"{self.words}: algorithm {plan.algorithm!r} passes parts on through other "
+                    "ranks, which do not know the size of unequal ones; choose pairwise or direct"
+                )
+
     def complete(self):
         """After the last round: finish reductions, copy back to strided or GPU tensors."""
         for tensor in self.after:
@@ -145,8 +157,6 @@ def all_gather(outputs, tensor, rank, size):
     call.nbytes = sum(counts) * tensor.element_size()
     call.agree = (short(tensor.dtype), counts)
     call.bind = lambda k: ({rank: source}, _numbered(outs))
-    if len(set(counts)) > 1:
-        call.foreign = None
     for t, out in zip(outputs, outs, strict=True):
         _writes(call, t, out)
     return call
@@ -326,10 +336,9 @@ def _call(op, words, like, outputs, size, **more):
 def _exchange(words, outs, sources, outputs, rank, size):
     sources = apart(sources, outs)
     call = _call("all_to_all", words, sources[0], outputs, size)
-    call.foreign = None
-    # Ranks may send different amounts, and nobody knows the others': a fixed number, so that all
-    # choose the same algorithm, one for large messages.
-    call.nbytes = 1 << 20
+    if len({t.numel() for t in (*sources, *outs)}) > 1:
+        call.foreign = None
+    call.nbytes = sum(t.nbytes for t in sources)
     call.agree = (short(sources[0].dtype),)
     call.bind = lambda k: (
         {rank * size + d: t for d, t in enumerate(sources)},

@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from teachdist.backend.options import chosen_by_user
+from teachdist.backend.own_files import load_own_files
 from teachdist.collectives import Topology, choose, get
 from teachdist.collectives.own import ensure_proven
 
@@ -33,6 +34,7 @@ class Chooser:
         self._size = size
         self._options = options
         self._topology = None
+        load_own_files()
         if rank == 0:
             given = given_topology()
             fields = _BY_PLACEMENT if given is None else asdict(given)
@@ -54,12 +56,17 @@ class Chooser:
 
     def choice(self, call, hosts):
         """What the cost model chooses, with its reason."""
+        # In an all_to_all ranks may send different amounts and nobody knows the others': the
+        # choice must not depend on them.
+        nbytes = LARGE if call.op == "all_to_all" else call.nbytes
+        return choose(call.op, nbytes, self._size, self.topology(hosts), hosts)
+
+    def topology(self, hosts):
+        """What messages cost, as rank 0 has said when the group was made."""
         if self._topology is None:
             fields = json.loads(self._store.get(_KEY))
             self._topology = Topology(**fields) if fields else by_placement(hosts)
-        if call.foreign is None:
-            return choose(call.op, LARGE, self._size, self._topology, hosts)
-        return choose(call.op, call.nbytes, self._size, self._topology, hosts)
+        return self._topology
 
 
 LARGE = 1 << 26  # bytes at which an all_to_all sends every block straight to its reader

@@ -23,16 +23,16 @@ from teachdist.backend.again import Again
 from teachdist.backend.choosing import Chooser
 from teachdist.backend.executor import execute
 from teachdist.backend.identity import identify, title
+from teachdist.backend.parcels import receive, send
 from teachdist.backend.route import Routes
 from teachdist.backend.turns import Turns
-from teachdist.backend.work import DONE, MailWork, Work
+from teachdist.backend.work import DONE, Work
 from teachdist.diagnose import Door, View, Watch, call_site, poison, stacks
 from teachdist.diagnose.log import log
 from teachdist.diagnose.survey import leave_card
-from teachdist.links import Header, LinkError, Links, Mail, Patience, Roster
+from teachdist.links import LinkError, Links, Mail, Patience, Roster
 from teachdist.links.board import IDLE, IN_CALL, Page
-from teachdist.links.header import POINT_TO_POINT, number_of
-from teachdist.links.mail import Letter
+from teachdist.links.header import number_of
 from teachdist.links.switchboard import MAIL
 
 FLUSH = 5.0  # seconds that unfinished sends get when a rank leaves
@@ -59,8 +59,8 @@ class Member:
         self.page = Page(rank, identity.about(self))
         self.world = identity.world
         self._turns = Turns(f"teachdist-{name}")
-        self._numbering = threading.Lock()  # numbers are given in the order of turns
-        self._number = number_of(identity.key)
+        self.numbering = threading.Lock()  # numbers are given in the order of turns
+        self.number = number_of(identity.key)
         self.again = Again(self._right)
         self._chooser = Chooser(self.shared, rank, size, options)
         self._rolls = (-1, 0)
@@ -77,7 +77,7 @@ class Member:
         self._card_file = leave_card(self.roster.known(self.rank), self._identity.key)
         self.links = Links(self.roster, self.page)
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
-        self.routes = Routes(self.rank, self.size, self._chooser, self._number, self.generation)
+        self.routes = Routes(self.rank, self.size, self._chooser, self.number, self.generation)
         self.again.forget()
         meets = (self.who(self.rank), self.title, self.size, self.generation)
         log.info('%s meets in group "%s" of %d ranks, generation %d', *meets)
@@ -111,11 +111,11 @@ class Member:
         inputs: what must stay alive until they are over. closing: called then, before anybody is
         told.
         """
-        self._usable(calls[0].words)
+        self.usable(calls[0].words)
         site = call_site()
         limit = seconds(timeout, self.timeout)
         here = not asynchronous and closing is None
-        with self._numbering:
+        with self.numbering:
             first = self.sequence
             self.sequence += len(calls)
             here = here and self._turns.mine()
@@ -126,7 +126,7 @@ class Member:
                 self._turns.submit(lambda: self._job(work, first, calls, site, limit, inputs))
         if here:
             try:
-                self._usable(calls[0].words)
+                self.usable(calls[0].words)
                 for number, call in enumerate(calls, first):
                     self._execute(number, call, f"{call.words} at {site}", limit)
             finally:
@@ -155,7 +155,7 @@ class Member:
 
     def _job(self, work, first, calls, site, limit, inputs):
         try:
-            self._usable(calls[0].words)
+            self.usable(calls[0].words)
             for number, call in enumerate(calls, first):
                 self._execute(number, call, f"{call.words} at {site}", limit)
         except BaseException as error:  # noqa: BLE001  it travels to whoever waits
@@ -177,16 +177,21 @@ class Member:
                 self._first_call(patience)
                 route = self.routes.of(call)
             call.route = route
+            if call.foreign is None:
+                call.check_plan(route.plan)
             exchange = route.exchange
             exchange.begin(sequence, words, patience)
             observer = self._recorder(call, words, sequence, route) if tracing.active() else None
             execute(call, route.plan, self.links, exchange, observer)
             if observer is not None:
-                observer.done()
+                observer.done(partial(self._chooser.topology, self.routes.hosts))
             if log.isEnabledFor(logging.DEBUG):
                 self._log_call(sequence, words, route.algorithm.name, patience.waited)
         except (LinkError, KeyboardInterrupt) as error:
             raise self._fail(error, sequence, words) from error
+        except Exception as error:  # the others must not wait for what will never come
+            self.release(f"{self.who(self.rank)} failed in {words}: {error!r}")
+            raise
         finally:
             self.page.write(IDLE, self.generation, sequence, words, same)
 
@@ -207,6 +212,8 @@ class Member:
             rank=self.rank,
             size=self.size,
             nbytes=call.nbytes,
+            root=call.root,
+            hosts=self.routes.hosts,
         )
 
     def _right(self, call):
@@ -220,26 +227,13 @@ class Member:
 
     # -- point to point ----------------------------------------------------------------------
 
-    def send(self, parcel, peer, tag):
+    def send(self, parcel, peer, tag, outputs=(), closing=None):
         """Post a send of a `Parcel` to a group rank; a Work."""
-        letter, work = self._letter("send", parcel, peer, tag)
-        header = Header(
-            self._number,
-            self.generation,
-            kind=POINT_TO_POINT,
-            tag=tag,
-            fingerprint=parcel.fingerprint,
-        )
-        self.mail.send(header, letter.words.encode(), letter)
-        self._leave_to_background(letter)
-        return work
+        return send(self, parcel, peer, tag, outputs, closing)
 
-    def receive(self, parcel, peer, tag):
+    def receive(self, parcel, peer, tag, outputs=(), closing=None):
         """Post a receive from a group rank, or from anybody (None); a Work."""
-        letter, work = self._letter("recv", parcel, peer, tag)
-        self.mail.receive(letter)
-        self._leave_to_background(letter)
-        return work
+        return receive(self, parcel, peer, tag, outputs, closing)
 
     def next_roll(self):
         """The number of this monitored barrier since the last collective."""
@@ -248,53 +242,10 @@ class Member:
         self._rolls = (self.sequence, count)
         return count
 
-    def _letter(self, kind, parcel, peer, tag):
-        self._usable(parcel.words)
-        words = f"{parcel.words} at {call_site()}"
-        mail = self.mail
-
-        def settle(letter):
-            work.source = letter.source
-            error = letter.error
-            if isinstance(error, LinkError):
-                error = failure.explain(self, error, None, words)
-            if error is None and parcel.landed is not None:
-                parcel.landed()
-            work.finish(error)
-
-        def drive(limit):
-            if letter.done:
-                return
-            place = self.page.begin_mail(self.generation, words)
-            try:
-                mail.wait(letter, self._patience(seconds(limit, self.timeout), words))
-            except LinkError as error:
-                raise failure.explain(self, error, None, words) from error
-            finally:
-                self.page.end_mail(place)
-
-        letter = Letter(peer, tag, parcel.view, kind, settle, parcel.fingerprint)
-        letter.words = words
-        work = MailWork(parcel.outputs, drive, parcel.closing)
-        work.veil = parcel.veil
-        return letter, work
-
-    def _leave_to_background(self, letter):
-        """Nobody may ever wait for this letter: have it driven all the same."""
-        if not letter.done:
-            self.background()
-
-    def background(self):
-        """Have open sends and receives driven though nobody waits for them."""
-        watch = Watch(self.view, "point-to-point operations", float("inf"))
-        self.mail.drive_in_background(watch, self.timeout)
-
-    def _patience(self, limit, words):
-        return Patience(limit, Watch(self.view, words, self.options.hint_after), words)
-
     # -- failing and leaving ------------------------------------------------------------------
 
-    def _usable(self, words):
+    def usable(self, words):
+        """Raise if the group has been left or has failed."""
         if self.left or self.broken is not None:
             failure.usable(self, words)
 
@@ -323,6 +274,8 @@ class Member:
         self._turns.stop()
         self.left = True
         log.info('%s leaves group "%s"', self.who(self.rank), self.title)
+        if self.broken is None:
+            self.links.part(Patience(FLUSH))
         self.mail.close(FLUSH if self.broken is None else 0.0)
         self.page.leave()
         self.links.close()
@@ -330,6 +283,10 @@ class Member:
         self.page.close()
         if self._card_file is not None:
             self._card_file.unlink(missing_ok=True)
+        # A FileStore removes its file when the last rank lets go of it: now, not when Python
+        # comes round to collecting cycles.
+        self.store = self.shared = self.roster.store = None
+        self._identity = self._chooser = self.routes = None
 
 
 def seconds(given, default):

@@ -16,7 +16,7 @@ from gloo.
 import time
 from datetime import timedelta
 
-from teachdist.backend.point_to_point import Parcel
+from teachdist.backend.parcels import Parcel
 from teachdist.links.header import number_of
 
 _KIND = number_of("monitored barrier")
@@ -50,7 +50,7 @@ class _Roll:
 
     def parcel(self, word):
         view = memoryview(bytearray([word]))
-        return Parcel(view, "monitored_barrier()", [], _KIND)
+        return Parcel(view, "monitored_barrier()", _KIND)
 
 
 def _call_roll(roll, wait_all_ranks):

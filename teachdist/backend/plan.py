@@ -16,7 +16,7 @@ sender publishes in that round.
 
 from dataclasses import dataclass, field
 
-from teachdist.collectives import Recv, Reduce, Send, get
+from teachdist.collectives import DEFINITIONS, Recv, Reduce, Send, get
 from teachdist.links.exchange import only_turns
 
 
@@ -63,15 +63,18 @@ class Plan:
     """All rounds of one rank.
 
     chunks: how many the data is cut into. width: the most chunks that any rank publishes in one
-    round. turns: those of data that need not be cut into segments.
+    round. turns: those of data that need not be cut into segments. passes_on: whether some rank
+    forwards chunks that it neither gives nor keeps.
     """
 
     op: str
     algorithm: str
+    place: tuple  # rank, size, root, hosts
     chunks: int
     rounds: tuple
     width: int
     turns: tuple
+    passes_on: bool
 
 
 _plans = {}
@@ -107,7 +110,24 @@ def _plan(algorithm, rank, size, root, hosts):
                 )
         rounds.append(_round(actions[rank], rank, published))
     chunks = algorithm.chunks(size)
-    return Plan(algorithm.op, algorithm.name, chunks, tuple(rounds), width, only_turns(rounds))
+    passes_on = any(
+        action.chunk not in own
+        for r, rounds_of in enumerate(everybody)
+        for own in [own_chunks(algorithm.op, r, size, root, chunks)]
+        for actions in rounds_of
+        for action in actions
+    )
+    turns = only_turns(rounds)
+    place = (rank, size, root, hosts)
+    return Plan(algorithm.op, algorithm.name, place, chunks, tuple(rounds), width, turns, passes_on)
+
+
+def own_chunks(op, rank, size, root, chunks, end=True):
+    """The chunks that a rank gives (and, with `end`, those it keeps) by the definition of `op`."""
+    definition = DEFINITIONS[op]
+    place = (rank, size, root, chunks)
+    given = set(definition.start(*place))
+    return given | set(definition.end(*place)) if end else given
 
 
 def _round(actions, rank, published):

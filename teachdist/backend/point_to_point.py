@@ -5,50 +5,66 @@ Both sides say what they are about (dtype and number of bytes), and a message th
 its receive is an error that names both, not a wrong tail of old values.
 """
 
-from dataclasses import dataclass
+import sys
 from functools import lru_cache
 
+import torch.distributed as dist
+
+from teachdist.backend.again import key_of
 from teachdist.backend.call import describe
 from teachdist.backend.checks import check, check_output
 from teachdist.backend.memory import flat, is_view_of, put_back, room, view_bytes
+from teachdist.backend.parcels import Parcel
 from teachdist.backend.profiling import opened
 from teachdist.diagnose import poison
 from teachdist.links.header import number_of
 
 
-@dataclass
-class Parcel:
-    """One message to be: its bytes, what it is called, and what is done once it is there."""
-
-    view: memoryview
-    words: str
-    outputs: list
-    fingerprint: int
-    closing: object = None
-    landed: object = None
-    veil: object = None
-
-
 def send(member, tensor, dst, tag):
     """Send a tensor to group rank `dst`; a Work."""
-    check(tensor, "send", "tensor")
-    check_address(member, dst, tag, "send", "dst")
-    words = describe("send", tensor, f"dst={member.who(dst)}", f"tag={tag}")
     closing = opened("send", [tensor])
-    values = flat(tensor)
-    parcel = Parcel(view_bytes(values), words, [tensor], kind_of(tensor.dtype), closing)
-    work = member.send(parcel, dst, tag)
-    work.keep = values  # the bytes must live until they are out
-    return work
+    parcel = _again(member, _outgoing, tensor, dst, tag)
+    return member.send(parcel, dst, tag, [tensor], closing)
 
 
 def receive(member, tensor, src, tag):
     """Receive a tensor from group rank `src`, None for anybody; a Work."""
+    closing = opened("recvAnySource" if src is None else "recv", [tensor])
+    parcel = _again(member, _incoming, tensor, src, tag)
+    return member.receive(parcel, src, tag, [tensor], closing)
+
+
+def _again(member, make, tensor, peer, tag):
+    """The Parcel that `make` makes, or the one of the same message before (see `again.py`)."""
+    key = key_of(make, (tensor,), (peer, tag)) if not poison.on() else None
+    known = member.again.parcels.get(key)
+    if known is not None:
+        return known
+    parcel = make(member, tensor, peer, tag)
+    if key is not None and is_view_of(parcel.values, tensor):
+        parcel.values = parcel.landed = None
+        member.again.keep_parcel(key, parcel)
+    return parcel
+
+
+def _outgoing(member, tensor, dst, tag):
+    check(tensor, "send", "tensor")
+    check_address(member, dst, tag, "send", "dst")
+    words = describe("send", tensor, f"dst={member.who(dst)}", f"tag={tag}")
+    values = flat(tensor)
+    return Parcel(view_bytes(values), words, kind_of(tensor.dtype), values)
+
+
+def _incoming(member, tensor, src, tag):
     check_output(tensor, "recv", "tensor")
     check_address(member, src, tag, "recv", "src")
+    if src == member.rank and _in_blocking_recv():
+        raise ValueError(
+            f"recv: src={src} is this rank itself, which cannot send while it waits; use isend and "
+            "irecv to send to oneself"
+        )
     source = "any" if src is None else member.who(src)
     words = describe("recv", tensor, f"src={source}", f"tag={tag}")
-    closing = opened("recvAnySource" if src is None else "recv", [tensor])
     values = room(tensor)
     veil = poison.Veil([tensor]) if poison.on() else None
     under = tensor if veil is None else veil.real(tensor)
@@ -57,11 +73,23 @@ def receive(member, tensor, src, tag):
         if not is_view_of(values, under):
             put_back(values, under)
 
-    kind = kind_of(tensor.dtype)
-    parcel = Parcel(view_bytes(values), words, [tensor], kind, closing, landed, veil)
-    work = member.receive(parcel, src, tag)
-    work.keep = values
-    return work
+    view = view_bytes(values)
+    return Parcel(view, words, kind_of(tensor.dtype), values, landed, veil)
+
+
+def _in_blocking_recv():
+    """Whether torch called for dist.recv and not for dist.irecv; it tells no difference."""
+    frame = sys._getframe(2)
+    for _ in range(8):
+        if frame is None:
+            return False
+        code, frame = frame.f_code, frame.f_back
+        if code.co_name == "recv" and code.co_filename == _TORCHS:
+            return True
+    return False
+
+
+_TORCHS = dist.distributed_c10d.__file__
 
 
 @lru_cache(maxsize=64)

@@ -37,8 +37,9 @@ class Work(dist.Work):
         self.outputs = outputs
         self.error = None
         self.source = None
+        self.over = False
         self._closing = closing
-        self._done = threading.Event()
+        self._waited_for = None  # an event, made by the first who must block
         self._future = None
         self._base = None
         self._lock = threading.Lock()
@@ -49,17 +50,19 @@ class Work(dist.Work):
         if closing is not None:
             _completer.do_and_wait(closing)
         with self._lock:
-            if self._done.is_set():
+            if self.over:
                 return
             self.error = error
-            self._done.set()
+            self.over = True
             base = self._base
+            if self._waited_for is not None:
+                self._waited_for.set()
         if base is not None:
             _completer.do(lambda: base.set_result(self.outputs))
 
     def wait(self, timeout=None):
         """Block until done; True, or raises what went wrong. timedelta(0) means no limit."""
-        if not self._done.is_set():
+        if not self.over:
             self._block(timeout.total_seconds() if timeout else None)
         self._lift()
         if self.error is not None:
@@ -71,8 +74,13 @@ class Work(dist.Work):
             self.veil.lift()
 
     def _block(self, limit):
+        with self._lock:
+            if self._waited_for is None:
+                self._waited_for = threading.Event()
+            if self.over:
+                self._waited_for.set()
         waited = 0.0
-        while not self._done.wait(TICK if limit is None else min(TICK, limit - waited)):
+        while not self._waited_for.wait(TICK if limit is None else min(TICK, limit - waited)):
             waited += TICK
             if limit is not None and waited >= limit:
                 raise dist.DistBackendError(
@@ -88,7 +96,7 @@ class Work(dist.Work):
             devices = sorted({t.device for t in self.outputs if t.device.type != "cpu"}, key=str)
             base = self._base = torch.futures.Future(devices=devices or None)
             self._future = base.then(self._unwrap)
-            done = self._done.is_set()
+            done = self.over
         if done:
             base.set_result(self.outputs)
         return self._future
@@ -101,14 +109,14 @@ class Work(dist.Work):
 
     def is_completed(self):
         """Whether the collective is over, well or badly."""
-        if self._done.is_set():
+        if self.over:
             self._lift()
             return True
         return False
 
     def is_success(self):
         """Whether the collective is over and went well."""
-        return self._done.is_set() and self.error is None
+        return self.over and self.error is None
 
     def exception(self):
         """What went wrong, or None."""
@@ -116,7 +124,7 @@ class Work(dist.Work):
 
     def result(self):
         """The output tensors; raises before the collective is over."""
-        if not self._done.is_set():
+        if not self.over:
             raise RuntimeError("Work.result: the collective is not over yet; call wait() first")
         if self.error is not None:
             raise self.error
@@ -151,20 +159,6 @@ def _result_number(future):
 
 DONE = Work([])
 DONE.finish()
-
-
-class MailWork(Work):
-    """The handle of a send or a receive: whoever waits drives it."""
-
-    def __init__(self, outputs, drive, closing=None):
-        super().__init__(outputs, closing)
-        self._drive = drive
-
-    def wait(self, timeout=None):
-        """Block until done; True, or raises what went wrong."""
-        if not self._done.is_set():
-            self._drive(timeout.total_seconds() if timeout else None)
-        return super().wait(timeout)
 
 
 class AllWorks(Work):

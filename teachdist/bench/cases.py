@@ -61,7 +61,7 @@ def all_gather(n, rank, size):
     """Every rank has all blocks."""
     block, out = torch.zeros(max(1, n // size)), torch.zeros(max(1, n // size) * size)
     return Case(
-        lambda group: dist.all_gather_into_tensor(out, block, group=group),
+        lambda group: dist.all_gather_single(out, block, group=group),
         lambda: block.fill_(rank + 1),
         lambda: [expect(part, r + 1) for r, part in enumerate(out.chunk(size))],
         (size - 1) / size,
@@ -72,7 +72,7 @@ def reduce_scatter(n, rank, size):
     """Every rank has its block of the sum."""
     out, x = torch.zeros(max(1, n // size)), torch.zeros(max(1, n // size) * size)
     return Case(
-        lambda group: dist.reduce_scatter_tensor(out, x, group=group),
+        lambda group: dist.reduce_scatter_single(out, x, group=group),
         lambda: x.fill_(rank + 1),
         lambda: expect(out, size * (size + 1) / 2),
         (size - 1) / size,

@@ -54,17 +54,23 @@ def main(arguments=None):
         "links": arguments.links,
         "seconds": 0.01 if arguments.quick else 0.03,
     }
-    print(report.header(plan["links"]))
+    say(report.header(plan["links"]))
     rows = []
     for ranks in arguments.ranks:
         for row in run(ranks, plan):
             rows.append(row)
-            print(report.line(row, plan["links"]), flush=True)
+            say(report.line(row, plan["links"]))
     if arguments.json:
         report.write_json(arguments.json, rows, plan)
     if arguments.plot:
         report.plot(arguments.plot, rows, plan["links"][0])
     return 0
+
+
+def say(line):
+    """A line of the table, at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def run(ranks, plan):

@@ -22,11 +22,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from teachdist.collectives import symmetry
-from teachdist.collectives.clocks import Clock, Clocks, summary
+from teachdist.collectives.clocks import Clock, summary
 from teachdist.collectives.formula import closed_form, pretty
 from teachdist.collectives.prove import resolve
 from teachdist.collectives.rounds import Algorithm
 from teachdist.collectives.schedule import definition_of
+from teachdist.collectives.shared import clocks
 from teachdist.collectives.topology import PRESETS, Topology, one_price
 
 MOST_ACTIONS = 5_000_000
@@ -38,7 +39,8 @@ class Cost:
     """Predicted seconds, and where they go on the critical path.
 
     `seconds` = `latency` + `transfer` + `combining`. `formula` is the closed formula's value in
-    seconds (None where there is none; an upper bound where `formula_text` begins with "at most").
+    seconds (None where there is none; an upper bound where `formula_text` begins with "at most";
+    formulas are for messages through ports, also where the ranks share memory).
     `how` tells whether `seconds` was "simulated" or comes from the "formula".
     """
 
@@ -69,7 +71,8 @@ class Cost:
                 f"{in_seconds(self.combining)} combining"
             )
         if self.formula_text is not None:
-            text += f"; formula: {self.formula_text} = {in_seconds(self.formula)}"
+            ports = " without shared memory" if self.topology.shared else ""
+            text += f"; formula{ports}: {self.formula_text} = {in_seconds(self.formula)}"
         return text
 
     __repr__ = __str__
@@ -151,13 +154,13 @@ def _simulated(made: Algorithm, nbytes, ranks, topology, root, layout) -> Clock 
         return symmetry.all_clocks(made, ranks, kind, topology, layout, chunk_bytes)
     if _actions(made, ranks, root, layout) > MOST_ACTIONS:
         return None
-    clocks = Clocks(ranks, topology, layout, chunk_bytes)
+    running = clocks(ranks, topology, layout, chunk_bytes)
     steps = [made.steps(rank, ranks, root, layout) for rank in range(ranks)]
     while True:
         rounds = [next(mine, None) for mine in steps]
         if all(actions is None for actions in rounds):
-            return clocks.latest()
-        clocks.step([(rank, summary(actions)) for rank, actions in enumerate(rounds) if actions])
+            return running.latest()
+        running.step([(rank, summary(actions)) for rank, actions in enumerate(rounds) if actions])
 
 
 def _actions(made, ranks, root, layout) -> int:

@@ -16,7 +16,11 @@ them aim at the same port at the same time.
 Cost: all-gather, reduce-scatter, all-to-all (p-1)a + n(p-1)/p b (+ n(p-1)/p g); the one-round
 all-reduce sends the whole tensor to everybody, (p-1)(a + nb + ng). "Two-shot" is the all-reduce
 made of the direct reduce-scatter and the direct all-gather: as few bytes as the ring, in two
-rounds.
+rounds; its reduce gathers at the root instead. A barrier, in which nothing is sent but "I have
+come": (p-1)a.
+
+Where ranks share memory (`shared.py`), a round costs one alpha and a chunk is written once for all
+readers: there one-shot is the best for small data, two-shot for large.
 
 Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH"
 (2005), for the direct exchanges; "one-shot" and "two-shot" are the names that GPU libraries use.
@@ -76,6 +80,27 @@ def two_shot(rank, size):
     """Everybody adds up one chunk, then hands it to everybody."""
     yield from direct_reduce_scatter(rank, size)
     yield from direct_all_gather(rank, size)
+
+
+@algorithm(
+    "reduce",
+    "two_shot",
+    chunks=lambda size: size,
+    formula="2*(p-1)*a + 2*n*(p-1)/p*b + n*(p-1)/p*g",
+)
+def two_shot_reduce(rank, size, *, root):
+    """Everybody adds up one chunk, then hands it to the root."""
+    yield from direct_reduce_scatter(rank, size)
+    if rank == root:
+        yield tuple(Recv(peer, peer) for peer in others_before(root, size))
+    else:
+        yield Send(root, rank)
+
+
+@algorithm("barrier", "direct", formula="(p-1)*a", symmetry="shift")
+def direct_barrier(rank, size):
+    """Everybody tells everybody, and waits for everybody."""
+    yield from direct(rank, size)
 
 
 @algorithm("all_to_all", "direct", formula="(p-1)*a + n*(p-1)/p*b", symmetry="shift")

@@ -14,10 +14,14 @@ and is both shown and computed from there. The names in it:
     lg   logarithm to base 2                   powers  powers(P): the powers of two below P
 
 A formula that begins with "<=" is an upper bound. A formula without a2 and b2 knows nothing of
-hosts; when ranks are on several, it is given the prices between hosts.
+hosts; when ranks are on several, it is given the prices between hosts. All are for messages through
+one port per rank; what shared memory changes (`shared.py`) is not in them.
 
 Source of the lower bounds: Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication:
-theory, practice, and experience" (2007), for one port per rank, full duplex.
+theory, practice, and experience" (2007), for one port per rank, full duplex. With shared memory
+one round may be enough, as everybody can read what everybody has written; what counts is how much
+one rank must write and copy. (In an all-reduce it must write each byte once: its own contribution,
+or, if nobody else adds that up, the sum.)
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from typing import NamedTuple
 from teachdist.collectives.powers import distances, largest_power
 from teachdist.collectives.rounds import Algorithm
 from teachdist.collectives.schedule import definition_of
-from teachdist.collectives.topology import Topology, one_price
+from teachdist.collectives.topology import Price, Topology, one_price
 
 
 def closed_form(
@@ -44,7 +48,8 @@ def closed_form(
     between = topology.alpha_between, topology.beta_between
     inside = topology.alpha, topology.beta
     if "a2" not in algorithm.formula:
-        inside = one_price(topology, hosts) or between
+        price = one_price(topology, hosts)
+        inside = (price.alpha, price.beta) if price else between
     names = {
         "n": nbytes,
         "p": ranks,
@@ -104,19 +109,34 @@ _LEAST = {
     "all_to_all": (lambda p: (p - 1) / p, lambda p: 0.0),
     "barrier": (lambda p: 0.0, lambda p: 0.0),
 }
+# op -> bytes that some rank must write and copy in shared memory, where that differs
+_LEAST_SHARED = {
+    "all_reduce": lambda p: 1.0,
+    "all_gather": lambda p: 1.0,
+    "all_to_all": lambda p: 2 * (p - 1) / p,
+}
 
 
 def lower_bound(op: str, nbytes: float, ranks: int, topology: Topology) -> LowerBound:
     """The least latency, transfer and combining for `op`, each taken alone, in seconds.
 
-    Prices are the lower ones of inside and between hosts, so it holds for any placement.
+    Prices are those of the topology's own placement; where links differ, the lower ones, so it
+    holds for any placement on its hosts.
     """
     definition_of(op)
     if ranks == 1:
         return LowerBound(0.0, 0.0, 0.0)
+    price = one_price(topology, topology.hosts(ranks)) or Price(
+        min(topology.alpha, topology.alpha_between),
+        min(topology.beta, topology.beta_between),
+        topology.shared,
+    )
     transfer, combining = _LEAST[op]
+    rounds = 1 if price.shared else math.ceil(math.log2(ranks))
+    if price.shared:
+        transfer = _LEAST_SHARED.get(op, transfer)
     return LowerBound(
-        math.ceil(math.log2(ranks)) * min(topology.alpha, topology.alpha_between),
-        transfer(ranks) * nbytes * min(topology.beta, topology.beta_between),
+        rounds * price.alpha,
+        transfer(ranks) * nbytes * price.beta,
         combining(ranks) * nbytes * topology.gamma,
     )

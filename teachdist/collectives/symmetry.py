@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections import Counter
 from itertools import groupby
 
-from teachdist.collectives.clocks import START, Clock, Clocks, RoundOfRank, summary
+from teachdist.collectives.clocks import START, Clock, RoundOfRank, count, summary
 from teachdist.collectives.rounds import Algorithm
+from teachdist.collectives.shared import clocks, written_chunks
 
 
 def kind_of(algorithm: Algorithm, size: int) -> str | None:
@@ -29,9 +30,13 @@ def kind_of(algorithm: Algorithm, size: int) -> str | None:
 
 def renamed(pattern: RoundOfRank, kind: str, rank: int, size: int) -> RoundOfRank:
     """What `rank` does when `pattern` is what rank 0 does."""
-    if kind == "shift":
-        return pattern._replace(sends=tuple(((to + rank) % size, n) for to, n in pattern.sends))
-    return pattern._replace(sends=tuple((to ^ rank, n) for to, n in pattern.sends))
+
+    def renumber(by_peer):
+        if kind == "shift":
+            return tuple(((peer + rank) % size, what) for peer, what in by_peer)
+        return tuple((peer ^ rank, what) for peer, what in by_peer)
+
+    return RoundOfRank(*map(renumber, pattern))
 
 
 def runs(algorithm: Algorithm, size: int) -> list[tuple[RoundOfRank, int]]:
@@ -41,30 +46,34 @@ def runs(algorithm: Algorithm, size: int) -> list[tuple[RoundOfRank, int]]:
 
 
 def one_clock(algorithm: Algorithm, size, price, gamma, chunk_bytes) -> Clock:
-    """The clock of every rank when all links cost `price` = (alpha, beta)."""
-    alpha, beta = price
+    """The clock of every rank when all links cost `price`."""
     latency = transfer = combining = 0.0
     for pattern, times in runs(algorithm, size):
-        latency += times * alpha * len(pattern.sends)
-        transfer += times * beta * chunk_bytes * sum(chunks for _, chunks in pattern.sends)
-        combining += times * gamma * chunk_bytes * pattern.reduced
+        messages = len(pattern.sends)
+        chunks = sum(len(sent) for _, sent in pattern.sends)
+        if price.shared:
+            messages = min(messages, 1)
+            chunks = written_chunks(pattern.sends) + count(pattern.copies)
+        latency += times * price.alpha * messages
+        transfer += times * price.beta * chunk_bytes * chunks
+        combining += times * gamma * chunk_bytes * count(pattern.reduced)
     return Clock(latency + transfer + combining, latency, transfer, combining)
 
 
 def all_clocks(algorithm: Algorithm, size, kind, topology, hosts, chunk_bytes) -> Clock:
     """The latest clock when links differ; equal rounds are multiplied once the pace is steady."""
-    clocks = Clocks(size, topology, hosts, chunk_bytes)
+    running = clocks(size, topology, hosts, chunk_bytes)
     for pattern, times in runs(algorithm, size):
         rounds = [(rank, renamed(pattern, kind, rank, size)) for rank in range(size)]
         for done in range(1, times + 1):
-            before = [*clocks.now, *clocks.port_in]
-            clocks.step(rounds)
-            pace = _common_pace(before, [*clocks.now, *clocks.port_in])
+            before = [*running.now, *running.port_in]
+            running.step(rounds)
+            pace = _common_pace(before, [*running.now, *running.port_in])
             if pace is not None:
-                clocks.now = [_later(clock, pace, times - done) for clock in clocks.now]
-                clocks.port_in = [_later(clock, pace, times - done) for clock in clocks.port_in]
+                running.now = [_later(clock, pace, times - done) for clock in running.now]
+                running.port_in = [_later(clock, pace, times - done) for clock in running.port_in]
                 break
-    return clocks.latest()
+    return running.latest()
 
 
 def work(algorithm: Algorithm, size: int, hosts: tuple[int, ...]) -> int:

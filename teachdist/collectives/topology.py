@@ -9,6 +9,17 @@ and each rank has its own.
     [r0]--[r1]         [r2]--[r3]        inside:  alpha, beta
        '----------------'                between: alpha_between, beta_between
 
+Ranks of one host may also have memory in common (`shared`). Then a rank writes each chunk once,
+whoever wants it, and says so once; all others read it there, at the same time. `shared.py` has the
+details.
+
+    through a port             shared memory
+    r0 --c--> r1    a + nb     r0 writes c          a + nb
+    r0 --c--> r2    a + nb     r1, r2, r3 read it   meanwhile
+    r0 --c--> r3    a + nb
+
+This is why one-round algorithms (`direct.py`) win on one host and lose on a network.
+
 Source: Hockney, "The communication challenge for MPP: Intel Paragon and Meiko CS-2" (1994), for
 alpha and beta; Thakur, Rabenseifner, Gropp (2005) for adding gamma.
 """
@@ -18,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -26,7 +38,8 @@ class Topology:
 
     `alpha` in seconds per message, `beta` in seconds per byte, `gamma` in seconds per byte
     combined; `alpha_between` and `beta_between` for links between hosts (as inside when not given).
-    `ranks_per_host` None puts all ranks on one host.
+    `ranks_per_host` None puts all ranks on one host. `shared`: inside a host, ranks read what the
+    others have written to memory that they share.
     """
 
     alpha: float
@@ -37,6 +50,7 @@ class Topology:
     beta_between: float = None  # type: ignore[assignment]
     ranks_per_host: int | None = None
     name: str = "given"
+    shared: bool = False
 
     def __post_init__(self):
         for field in ("alpha", "beta", "gamma", "alpha_between", "beta_between"):
@@ -70,11 +84,12 @@ class Topology:
         gamma: float = 0.0,
         ranks_per_host: int | None = None,
         name: str = "measured",
+        shared: bool = False,
     ) -> Topology:
         """Fit alpha and beta to measured one-way times: pairs of (bytes, seconds)."""
         alpha, beta = fit(inside)
         alpha2, beta2 = (alpha, beta) if between is None else fit(between)
-        return cls(alpha, beta, gamma, alpha2, beta2, ranks_per_host, name)
+        return cls(alpha, beta, gamma, alpha2, beta2, ranks_per_host, name, shared)
 
 
 def fit(samples: Iterable[tuple[int, float]]) -> tuple[float, float]:
@@ -100,16 +115,23 @@ def fit(samples: Iterable[tuple[int, float]]) -> tuple[float, float]:
     return max(0.0, mean_y - beta * mean_x), beta
 
 
+class Price(NamedTuple):
+    """What links cost that are all alike: seconds per message, per byte; and whether shared."""
+
+    alpha: float
+    beta: float
+    shared: bool
+
+
 @lru_cache(maxsize=256)
-def one_price(topology: Topology, hosts: tuple[int, ...]) -> tuple[float, float] | None:
-    """The (alpha, beta) of all links if they are all alike, otherwise None."""
+def one_price(topology: Topology, hosts: tuple[int, ...]) -> Price | None:
+    """The price of all links if they are all alike, otherwise None."""
+    inside = Price(topology.alpha, topology.beta, topology.shared)
+    between = Price(topology.alpha_between, topology.beta_between, False)
     count = len(set(hosts))
-    if count == 1:
-        return topology.alpha, topology.beta
-    if count == len(hosts):
-        return topology.alpha_between, topology.beta_between
-    inside = (topology.alpha, topology.beta)
-    return inside if inside == (topology.alpha_between, topology.beta_between) else None
+    if count == 1 or inside == between:
+        return inside
+    return between if count == len(hosts) else None
 
 
 # Orders of magnitude to think with, not measurements of any one machine.
@@ -119,9 +141,9 @@ PRESETS = {
         # Sockets between processes of one computer.
         Topology(30e-6, 1 / 1.5e9, 1 / 4e9, name="loopback"),
         # Shared memory between processes of one computer.
-        Topology(5e-6, 1 / 5e9, 1 / 4e9, name="shared_memory"),
-        # One rank per computer, 10 Gbit/s Ethernet.
-        Topology(5e-6, 1 / 5e9, 1 / 4e9, 40e-6, 1 / 1.2e9, 1, name="ethernet"),
+        Topology(20e-6, 1 / 5e9, 1 / 4e9, shared=True, name="shared_memory"),
+        # One rank per computer, 10 Gbit/s Ethernet; shared memory where ranks do share a computer.
+        Topology(20e-6, 1 / 5e9, 1 / 4e9, 40e-6, 1 / 1.2e9, 1, name="ethernet", shared=True),
         # Eight GPUs per host with fast links inside, one 400 Gbit/s network port per GPU.
         Topology(3e-6, 1 / 350e9, 1 / 1.5e12, 10e-6, 1 / 48e9, 8, name="gpu_cluster"),
     )

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 # Bytes that a rank publishes in one turn. Small enough to stay in a processor's cache while
 # others read it, large enough to outweigh a turn's overhead.
-SEGMENT = 1 << 19
+SEGMENT = 1 << 20
 ALIGN = 64
 # Room in front for the chunks' lengths, 8 bytes each.
 TABLE = 4096

@@ -28,11 +28,12 @@ from collections import deque
 
 from teachdist.links.errors import LinkError, Mismatch, PeerLost
 from teachdist.links.header import GOODBYE, POINT_TO_POINT, SIZE, Header
-from teachdist.links.signals import SPIN, give_way
+from teachdist.links.signals import SPIN, give_way, look
 from teachdist.links.waiting import Patience
-from teachdist.links.wire import guarded
+from teachdist.links.wire import BROKEN, broken
 
 PATIENT = 0.005  # seconds that an operation waits for its caller before a thread takes it on
+SMALL = 1 << 16  # bytes of a message that may be sent before it could be waited for
 IDLE_LOOKS = 20  # looks without traffic after which the thread goes to sleep
 
 
@@ -54,8 +55,9 @@ class Letter:
         """Settle the operation; tells who asked to be told."""
         self.error = error
         self.done = True
-        if self._on_done is not None:
-            self._on_done(self)
+        told, self._on_done = self._on_done, None
+        if told is not None:
+            told(self)
 
 
 class Arrived:
@@ -78,11 +80,13 @@ class Mail:
         self._changed = threading.Condition(self._lock)
         self._driver = None  # "caller" or "thread", while one drives
         self._callers = 0
+        self._watchers = 0  # who wait for the driver
         self._receives = []
         self._arrived = []
         self._unsent = {}  # peer -> messages that wait for a connection
         self._readers = {}
         self._filling = {}  # peer -> receive into which a message is being read
+        self._moved = False  # whether the last look brought a message
         self._settled = []  # (letter, error), to be told without the lock
         self._poll = select.poll()
         self._polled = {}
@@ -93,19 +97,31 @@ class Mail:
         self._over = threading.Event()
         self._closed = False
 
-    def send(self, header, words, letter):
+    def send_at_once(self, peer, head, body):
+        """Send a message if there is room for all of it now, without waiting; whether there was.
+
+        head: header, words and length; body: the message's bytes.
+        """
+        channel = self.sockets.connections.get(peer)
+        if channel is None or len(body) > SMALL:
+            return False
+        with self._lock:
+            try:
+                return not channel.queue and channel.put(head, body)
+            except BROKEN:
+                return False  # whoever reads or waits next will see
+
+    def send(self, head, letter):
         """Post a send. Its buffer must stay as it is until the letter is done."""
-        size = len(letter.buffer)
         if letter.peer == self.roster.rank:
-            message = Arrived(
-                letter.peer, header.sized(len(words), 1, size), words.decode(), bytes(letter.buffer)
-            )
+            header = Header.unpack(head[:SIZE])
+            words = head[SIZE : SIZE + header.words].decode(errors="replace")
             with self._lock:
-                self._take(message)
+                self._take(Arrived(letter.peer, header, words, bytes(letter.buffer)))
                 self._settled.append((letter, None))
         else:
-            head = memoryview(header.message(0, 0, words, (size,)))
-            item = (letter, [head, letter.buffer] if size else [head])
+            head = memoryview(head)
+            item = (letter, [head, letter.buffer] if len(letter.buffer) else [head])
             with self._lock:
                 channel = self.sockets.connections.get(letter.peer)
                 if channel is None:
@@ -120,7 +136,8 @@ class Mail:
         """Post a receive; bytes go into its buffer, the sender's rank into `source`."""
         with self._lock:
             self._post(letter)
-        self._tell()
+        if self._settled:
+            self._tell()
         self._nudge(letter)
 
     def _nudge(self, letter):
@@ -149,25 +166,39 @@ class Mail:
         try:
             while not letter.done:
                 with self._lock:
-                    while self._driver is not None and not letter.done:
-                        if self._driver == "thread":
-                            self.sockets.ring()
-                        if not self._changed.wait(patience.tick()):
-                            break
-                    mine = self._driver is None and not letter.done
+                    mine = self._driver is None
                     if mine:
                         self._driver = who
                 if mine:
                     self._drive(letter, patience, who)
-                elif not letter.done:
+                elif not self._watch_driver(letter, patience):
                     patience.over(self._awaited(letter))
         finally:
             with self._lock:
                 self._callers -= who == "caller"
 
+    def _watch_driver(self, letter, patience):
+        """Wait until the driver has finished the letter or leaves the seat; False after a tick."""
+        with self._lock:
+            if self._driver == "thread":
+                self.sockets.ring()  # it makes room for callers
+            self._watchers += 1
+            try:
+                while self._driver is not None and not letter.done:
+                    if not self._changed.wait(patience.tick()):
+                        return False
+            finally:
+                self._watchers -= 1
+        return True
+
+    @property
+    def attended(self):
+        """Whether a thread looks after operations that nobody waits for."""
+        return self._awake or self._closed
+
     def drive_in_background(self, watch, timeout):
         """Have the open operations driven by a thread, if nobody waits for them soon."""
-        if self._awake or self._closed:
+        if self.attended:
             return
         self._awake = True
         if self._thread is None:
@@ -185,7 +216,8 @@ class Mail:
     def _pending(self):
         queues = [channel.queue for channel in self.sockets.connections.values()]
         queues += self._unsent.values()
-        return [letter for queue in queues for letter, _ in queue] + self._receives
+        sends = [letter for queue in queues for letter, _ in queue if letter is not None]
+        return sends + self._receives
 
     def close(self, flush=0.0):
         """Let sends go out for at most `flush` seconds, then end every open operation."""
@@ -237,16 +269,18 @@ class Mail:
         try:
             while not self._closed:
                 with self._lock:
+                    self._moved = False
                     self._progress(patience)
                 self._tell()
                 if letter.done or (who == "thread" and self._callers):
                     return
-                if not self._stirs() and not self._sleep(patience):
+                if not self._moved and not self._stirs() and not self._sleep(patience):
                     patience.over(self._awaited(letter))
         finally:
             with self._lock:
                 self._driver = None
-                self._changed.notify_all()
+                if self._watchers:
+                    self._changed.notify_all()
 
     def _progress(self, patience):
         sources = {letter.peer for letter in self._receives}
@@ -272,24 +306,28 @@ class Mail:
 
     def _push(self, peer, channel):
         try:
-            with guarded(peer):
-                for letter in channel.flush():
+            for letter in channel.flush():
+                if letter is not None:
                     self._settled.append((letter, None))
-        except LinkError as error:
-            self._lost(peer, error)
+        except BROKEN as error:
+            self._lost(peer, broken(peer, error))
 
     def _read(self, peer):
+        """Read until a message is complete or nothing more is there."""
         reader = self._readers.get(peer)
         if reader is None:
             reader = self._readers[peer] = self._reading(peer)
         try:
-            with guarded(peer):
-                next(reader)
-        except LinkError as error:
-            self._lost(peer, error)
+            self._moved = next(reader) or self._moved
+        except BROKEN as error:
+            self._lost(peer, broken(peer, error))
 
     def _reading(self, peer):
-        """Take in messages from `peer` for ever (a generator that yields when there is none)."""
+        """Take in messages from `peer` for ever.
+
+        A generator that yields when there is nothing, and after each message: True, there may be
+        more.
+        """
         channel = self.sockets.connections[peer]
         while True:
             head = bytearray(SIZE)
@@ -308,6 +346,7 @@ class Mail:
                 yield from channel.fill(letter.buffer)
                 del self._filling[peer]
                 self._settled.append((letter, None))
+                yield True
                 continue
             if wrong is not None:
                 self._settled.append((letter, wrong))
@@ -315,6 +354,7 @@ class Mail:
             yield from channel.fill(memoryview(message.data))
             if wrong is None:
                 self._take(message)
+            yield True
 
     def _stirs(self):
         """For a moment look, yielding, whether something comes by itself."""
@@ -341,7 +381,9 @@ class Mail:
             self._poll.register(fd, watched[fd])
         self._polled = watched
         awake = [channel for channel in channels if not channel.drowse()]
-        ready = self._poll.poll(0 if awake else patience.tick() * 1000)
+        ready = look(self._poll) if awake or not any(ch.can_stir for ch in channels) else []
+        if not ready and not awake:
+            ready = self._poll.poll(patience.tick() * 1000)
         ready = {fd for fd, _ in ready}
         for channel in channels:
             channel.woken(channel.fileno() in ready)
@@ -393,7 +435,7 @@ class Mail:
         self._readers.pop(peer, None)
         doomed = [letter for letter, _ in self._unsent.pop(peer, ())]
         if channel is not None:
-            doomed += [letter for letter, _ in channel.queue]
+            doomed += [letter for letter, _ in channel.queue if letter is not None]
             channel.close()
         if peer in self._filling:
             doomed.append(self._filling.pop(peer))
@@ -426,8 +468,9 @@ class Mail:
             for letter, error in settled:
                 if not letter.done:
                     letter.finish(error)
-            with self._lock:
-                self._changed.notify_all()
+            if self._watchers:
+                with self._lock:
+                    self._changed.notify_all()
 
     def _awaited(self, letter):
         if letter.peer is not None:

@@ -8,8 +8,9 @@ reached a number. A wait has three stages, each dearer and each more patient tha
     sleep        ~10 us    say in shared memory "I sleep", block until somebody rings
 
 The bell is a pipe. Who has raised a counter looks at the word ASLEEP of those who may wait for it
-and writes a byte only to sleepers: a busy group makes no system call for a signal. Others open the
-pipe as they open the memory, through /proc/<pid>/fd/<fd>, so it has no name and goes with its owner.
+and writes a byte only to who sleeps for just this: a busy group makes no system call for a signal,
+and nobody is woken in vain. Others open the pipe as they open the memory, through
+/proc/<pid>/fd/<fd>, so it has no name and goes with its owner.
 
 Why not only yield: on a busy machine a single yield may last milliseconds, while a sleeper that is
 woken goes to the front of the queue; and a rank that computes in another thread needs the
@@ -34,7 +35,9 @@ import struct
 import threading
 import time
 
-READY, DONE, ASLEEP = 0, 8, 16  # words of a rank's first page, each in a cache line of its own
+# Words of a rank's first page, each in a cache line of its own. A sleeper says whom it waits for:
+# `for_whom(peer, counter)` is in ASLEEP, the number to be reached in the word behind it.
+READY, DONE, ASLEEP = 0, 8, 16
 SPIN = 0.0002
 
 try:
@@ -54,6 +57,11 @@ def fence():
     """
     with _lock:
         pass
+
+
+def for_whom(peer, counter):
+    """What stands in ASLEEP of a rank that waits for this counter of `peer`."""
+    return 2 * peer + 1 + (counter == DONE)
 
 
 class Words:
@@ -84,9 +92,9 @@ class Words:
         self.words[counter] = value
         with _lock:  # a fence
             pass
-        theirs = self.theirs
+        theirs, me = self.theirs, for_whom(self.rank, counter)
         for peer in peers:
-            if theirs[peer][ASLEEP]:
+            if theirs[peer][ASLEEP] == me and theirs[peer][ASLEEP + 1] <= value:
                 self._ring(peer, b"x")
 
     def wait(self, peer, counter, value, patience):
@@ -97,7 +105,8 @@ class Words:
             give_way()
             if theirs[counter] >= value:
                 return
-        self.words[ASLEEP] = 1
+        self.words[ASLEEP + 1] = value
+        self.words[ASLEEP] = for_whom(peer, counter)
         fence()
         try:
             while theirs[counter] < value:
@@ -125,6 +134,17 @@ class Words:
         for fd in (self.bell, self._own_end, *self._pipes.values()):
             os.close(fd)
         self._pipes.clear()
+
+
+def look(poll):
+    """What `poll` reports within a moment, yielding meanwhile; nothing, maybe.
+
+    On a machine that is not busy an answer often comes sooner than a sleeper is woken.
+    """
+    until = time.monotonic() + SPIN / 2
+    while not (ready := poll.poll(0)) and time.monotonic() < until:
+        give_way()
+    return ready
 
 
 _TOKEN = struct.Struct("<IIQ")  # rank, counter, value

@@ -1,8 +1,9 @@
 """Links over sockets: between hosts, and wherever nothing faster is at hand.
 
 One connection per pair of ranks (`sockets.py`), both directions at once. What keeps it free of
-deadlock: a turn sends and receives *at the same time*. If all ranks of a ring sent first and received
-afterwards, large messages would fill every buffer of the system and all would wait for ever.
+deadlock: a turn sends and receives *at the same time*. If all ranks of a ring sent first and
+received afterwards, large messages would fill every buffer of the system, and all would wait for
+ever.
 
     rank 0  ==== 8 MB ====>  rank 1  ==== 8 MB ====>  rank 2  ==== 8 MB ====>  rank 0
             full: waits              full: waits              full: waits
@@ -20,6 +21,7 @@ import struct
 from teachdist.links.errors import Mismatch, Stranger
 from teachdist.links.header import MAX_WORDS, SIZE, Header
 from teachdist.links.raw import scratch, view_bytes
+from teachdist.links.signals import look
 from teachdist.links.wire import guarded
 
 
@@ -110,7 +112,7 @@ class TcpLinks:
         for fd in [fd for fd, events in watched.items() if self._polled.get(fd) != events]:
             self._poll.register(fd, watched[fd])
         self._polled = watched
-        ready = self._poll.poll(patience.tick() * 1000)
+        ready = look(self._poll) or self._poll.poll(patience.tick() * 1000)
         if not ready:
             patience.over(waiting.keys() | receivers.keys() | sending)
         if any(fd == self.sockets.bell.fileno() for fd, _ in ready):

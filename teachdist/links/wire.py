@@ -37,6 +37,17 @@ class Channel:
         """For poll."""
         return self.sock.fileno()
 
+    def put(self, head, body):
+        """Send a small message now; True. What the system does not take goes out later."""
+        data = head + bytes(body)
+        try:
+            sent = self.sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            self.queue.append((None, [memoryview(data)[sent:]]))
+        return True
+
     def flush(self):
         """Send what the system takes now; the marks of messages that are out."""
         out = []
@@ -114,14 +125,22 @@ def send_some(sock, buffers):
     return True
 
 
+BROKEN = (EOFError, ValueError, OSError)
+
+
+def broken(peer, error):
+    """The `LinkError` that says of a connection's failure which rank it means."""
+    if isinstance(error, EOFError):
+        return PeerLost(f"rank {peer} closed its connection", peer)
+    if isinstance(error, ValueError):
+        return Stranger(f"the connection with rank {peer} brought {error}", peer)
+    return PeerLost(f"the connection with rank {peer} broke: {error}", peer)
+
+
 @contextlib.contextmanager
 def guarded(peer):
-    """Say of a system's error on a connection which rank it means."""
+    """Raise that error instead."""
     try:
         yield
-    except EOFError:
-        raise PeerLost(f"rank {peer} closed its connection", peer) from None
-    except ValueError as error:
-        raise Stranger(f"the connection with rank {peer} brought {error}", peer) from error
-    except OSError as error:
-        raise PeerLost(f"the connection with rank {peer} broke: {error}", peer) from error
+    except BROKEN as error:
+        raise broken(peer, error) from error

@@ -3,7 +3,7 @@
     teachdist.show("ring", "all_reduce", ranks=4)       an algorithm of the catalogue
     teachdist.show(my_generator, "all_reduce")          your own; a wrong one up to its first fault
     teachdist.show(trace)                               recorded calls; or a list, one per rank
-    teachdist.show(trace, view="timeline")              also "bytes" and "matrix"
+    teachdist.show(trace, view="timeline")              also "cost", "bytes" and "matrix"
     teachdist.show(teachdist.prove(...))                a proof or a counter-example
     teachdist.show(teachdist.cost(...))                 predicted time over size and over ranks
     teachdist.show("all_reduce", view="cost")           all algorithms for a collective
@@ -12,7 +12,8 @@
 An answer has three forms: text (a terminal), a still picture (saved notebooks, GitHub, wherever
 there is no JavaScript) and, while the kernel lives, the player. The still picture is an image in
 HTML because JupyterLab takes bare SVG out of notebooks that it doesn't trust. It holds no times,
-so that a saved notebook can be compared with a new run.
+so that a saved notebook can be compared with a new run; a picture that is about measured times is
+not stored at all (TEACHDIST_LIVE=0 marks a run that stores).
 """
 
 import functools
@@ -23,10 +24,12 @@ from pathlib import Path
 
 from teachdist.collectives import DEFINITIONS, Cost, CounterExample, Proof, plot_cost
 from teachdist.pictures import charts, recorded, svg
+from teachdist.pictures.compared import predicted_beside_measured
 from teachdist.pictures.scene import scene
 from teachdist.pictures.still import still, words
 
-VIEWS = {"timeline": charts.timeline, "bytes": charts.bytes_per_rank, "matrix": charts.matrix}
+VIEWS = {"bytes": charts.bytes_per_rank, "matrix": charts.matrix}
+TIMED = ("timeline", "cost")
 MOST_STILLS = 8
 PRICED_SIZES = tuple(4**k for k in range(2, 15))  # bytes
 PRICED_RANKS = (2, 4, 8, 16, 32, 64, 128)
@@ -38,11 +41,12 @@ class Shown:
     """What `show` answers: `text`, the still pictures `svgs`, and `scenes` for the player.
 
     `save("x.svg")` writes the first still picture, `save("x.html")` a page with the player that
-    needs nothing else.
+    needs nothing else. `timed`: text and pictures hold measured times, so they aren't stored.
     """
 
-    def __init__(self, text, svgs, scenes=(), live_scenes=None):
+    def __init__(self, text, svgs, scenes=(), live_scenes=None, timed=False):
         self.text = text
+        self.timed = timed
         self.svgs = list(svgs)
         self.scenes = list(scenes)
         self._live_scenes = self.scenes if live_scenes is None else live_scenes
@@ -51,6 +55,8 @@ class Shown:
         return self.text
 
     def _repr_mimebundle_(self, include=None, exclude=None):
+        if self.timed and _stores():
+            return {"text/plain": "(measured times: run this cell to see yours)"}
         images = [svg.image(one, self.text.partition("\n")[0]) for one in self.svgs]
         bundle = {"text/plain": self.text, "text/html": "\n".join(images)}
         if self._live_scenes and _in_live_notebook():
@@ -97,8 +103,8 @@ def show(
     `op` is the collective, when `what` is a generator or a name that several collectives have;
     `ranks`, `root`, `hosts` (a host for each rank) and `chunks` are the case that is drawn.
     `layout` is "ring", "line" or "grid" (with `columns`); the messages decide when not given.
-    `view` is "rounds"; for traces also "timeline", "bytes" or "matrix"; for algorithms also "cost",
-    with `nbytes` and `topology` as `teachdist.cost` has them.
+    `view` is "rounds"; for traces also "timeline", "cost" (predicted beside measured), "bytes" or
+    "matrix"; for algorithms also "cost", with `nbytes` and `topology` as `teachdist.cost` has them.
 
     Raises:
         ValueError: a name that doesn't exist, or a view that doesn't fit.
@@ -106,7 +112,7 @@ def show(
     """
     drawn = {"layout": layout, "columns": columns}
     if _is_trace(what):
-        return _show_trace(what, view, drawn)
+        return _show_trace(what, view, drawn, topology)
     if view not in ("rounds", "cost"):
         raise ValueError(f"view: {view!r} is for traces; algorithms have 'rounds' and 'cost'")
     if isinstance(what, Cost):
@@ -155,13 +161,20 @@ def _is_trace(what):
     return hasattr(one, "calls") or (hasattr(one, "rounds") and hasattr(one, "sequence"))
 
 
-def _show_trace(traces, view, drawn):
+def _show_trace(traces, view, drawn, topology):
     calls = recorded.together(traces)
     if view in VIEWS:
-        text = charts.words(calls) if view != "timeline" else f"{len(calls)} calls"
-        return Shown(text, [VIEWS[view](calls)])
+        return Shown(charts.words(calls), [VIEWS[view](calls)])
+    if view == "timeline":
+        return Shown(f"{len(calls)} calls", [charts.timeline(calls)], timed=True)
+    if view == "cost":
+        from teachdist.tracing import compare
+
+        compared = compare(traces, topology)
+        return Shown(str(compared), [predicted_beside_measured(compared)], timed=True)
     if view != "rounds":
-        raise ValueError(f"view: expected rounds, {', '.join(VIEWS)}, got {view!r}")
+        known = ", ".join(("rounds", *TIMED, *VIEWS))
+        raise ValueError(f"view: expected {known}, got {view!r}")
     if not calls:
         return Shown("no collective was called", [])
     scenes = [recorded.recorded_scene(sides, **drawn) for sides in calls]
@@ -189,9 +202,14 @@ def _show_prices(op, ranks, nbytes, topology, text):
     return Shown(text, [over_size, over_ranks])
 
 
+def _stores():
+    """Whether the outputs of this run will be stored, or compared with stored ones."""
+    return os.environ.get("TEACHDIST_LIVE") == "0"
+
+
 def _in_live_notebook():
     """Whether somebody can press a button: a kernel with widgets, and not a run that stores."""
-    if os.environ.get("TEACHDIST_LIVE") == "0":
+    if _stores():
         return False
     try:
         import anywidget  # noqa: F401

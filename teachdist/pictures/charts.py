@@ -14,7 +14,8 @@ LEFT = 84
 def timeline(calls: list[dict]) -> str:
     """Every rank a row, every round a block from when it began to when it ended.
 
-    The ranks must share a clock, as those of one host do.
+    Of large data each round has a block for each segment. The ranks must share a clock, as those
+    of one host do.
     """
     ranks = _ranks(calls)
     records = [call for sides in calls for call in sides.values()]
@@ -111,13 +112,14 @@ def words(calls: list[dict]) -> str:
 def _blocks(call, first, scale, y):
     """The rounds of one call on one rank; its name over them where there is room."""
     for step in call.rounds:
-        x = LEFT + (step.began - first) * scale
         shade = f'fill-opacity="{1 if step.number % 2 else 0.6}"'
-        width = max((step.ended - step.began) * scale, 0.7)
-        yield svg.rect(x, y, width, 20, svg.colour(call.rank), extra=shade)
-        if width > 16:
-            ink = svg.ON_COLOUR[call.rank % len(svg.COLOURS)]
-            yield svg.text(x + width / 2, y + 14, step.number, size=10, anchor="middle", fill=ink)
+        for began, ended in step.spans:
+            x, width = LEFT + (began - first) * scale, max((ended - began) * scale, 0.7)
+            yield svg.rect(x, y, width, 20, svg.colour(call.rank), extra=shade)
+            if width > 16:
+                ink = svg.ON_COLOUR[call.rank % len(svg.COLOURS)]
+                middle = x + width / 2
+                yield svg.text(middle, y + 14, step.number, size=10, anchor="middle", fill=ink)
     outline = (LEFT + (call.began - first) * scale, y - 2, (call.ended - call.began) * scale, 24)
     yield svg.rect(*outline, "none", stroke=svg.INK)
 

@@ -7,8 +7,6 @@ traced rank has seen is filled in from the algorithm, and the title says so.
 
 from __future__ import annotations
 
-import re
-
 from teachdist.collectives import Recv, Reduce, get
 from teachdist.pictures.scene import frame, move, placed, scene
 
@@ -29,7 +27,7 @@ def together(traces) -> list[dict]:
 def recorded_scene(sides: dict, layout=None, columns=None, times=False) -> dict:
     """The scene of one call; `sides` is {rank: its record}. With `times`, how long rounds took."""
     call = next(iter(sides.values()))
-    size, root = call.size, root_of(call)
+    size, root = call.size, call.root
     title = f"{call.words} by {call.algorithm}, {size} ranks, as recorded"
     rounds = _moves(sides)
     try:
@@ -38,7 +36,7 @@ def recorded_scene(sides: dict, layout=None, columns=None, times=False) -> dict:
         chunks = 1 + max((c for r in rounds for m in r["moves"] for c in m["chunks"]), default=0)
     if len(sides) < size:
         title += f" on {_ranks(sorted(sides))}; the rest as the algorithm has it"
-        whole = scene(call.algorithm, call.op, size, root=root)["rounds"]
+        whole = scene(call.algorithm, call.op, size, root=root, hosts=call.hosts)["rounds"]
         rounds = [_merged(a, b) for a, b in zip(whole, rounds, strict=True)]
     found = frame(call.op, size, chunks, root=root, title=title)
     if times:
@@ -46,14 +44,6 @@ def recorded_scene(sides: dict, layout=None, columns=None, times=False) -> dict:
             step["note"] = _took(sides, number)
     found["rounds"] = rounds
     return placed(found, layout, columns)
-
-
-def root_of(call) -> int:
-    """The root of a recorded call; 0 where there is none."""
-    if (root := getattr(call, "root", None)) is not None:
-        return root
-    named = re.search(r"\b(?:src|dst)=(\d+)", call.words)
-    return int(named[1]) if named else 0
 
 
 def _moves(sides):
@@ -95,7 +85,7 @@ def _merged(planned, seen):
 
 
 def _took(sides, number):
-    times = [c.rounds[number].ended - c.rounds[number].began for c in sides.values()]
+    times = [c.rounds[number].seconds for c in sides.values()]
     return f"{min(times) * 1e6:.0f} to {max(times) * 1e6:.0f} µs"
 
 

@@ -48,6 +48,7 @@ THINGS = {
     "trace": lambda: show(sides()),
     "one rank": lambda: show(sides()[0]),
     "timeline": lambda: show(sides(), view="timeline"),
+    "predicted": lambda: show(sides(), view="cost"),
     "bytes": lambda: show(sides(), view="bytes"),
     "matrix": lambda: show(dict(enumerate(sides())), view="matrix"),
     "proof": lambda: show(prove("ring", "all_reduce", ranks=range(1, 5))),
@@ -104,7 +105,7 @@ def test_the_live_player_knows_times_and_the_saved_picture_does_not():
     [
         (lambda: show("rign", "all_reduce"), ValueError, "did you mean 'ring'"),
         (lambda: show("ring", "all_reduce", view="matrix"), ValueError, "is for traces"),
-        (lambda: show(sides(), view="cost"), ValueError, "expected rounds, timeline"),
+        (lambda: show(sides(), view="price"), ValueError, "expected rounds, timeline"),
         (lambda: show(3), TypeError, "int can't be drawn"),
         (lambda: show("ring", "all_reduce").save("x.png"), ValueError, "ends in .svg or .html"),
     ],
@@ -128,6 +129,20 @@ def test_saving_gives_a_picture_or_a_page_that_needs_nothing_else(tmp_path):
 def test_words_cannot_end_the_script_of_a_page(part):
     hostile = {**show("ring", "all_reduce", 2).scenes[0], part: "</script><b>"}
     assert "</script><b>" not in page([hostile])
+
+
+@pytest.mark.parametrize("view", ["timeline", "cost"])
+def test_measured_times_are_not_stored(view, monkeypatch):
+    monkeypatch.setenv("TEACHDIST_LIVE", "0")
+    bundle = show(sides(), view=view)._repr_mimebundle_()
+    assert bundle == {"text/plain": "(measured times: run this cell to see yours)"}
+
+
+def test_predicted_beside_measured_as_text():
+    """From when the last rank came to when the last one left; prices of the default topology."""
+    head, row = str(show(sides(), view="cost")).splitlines()
+    assert head.split() == ["call", "algorithm", "bytes", "predicted", "measured"]
+    assert " ".join(row.split()) == "all_reduce(float32[2]) linear 8 bytes 60 us 200 ms x 3.3e+03"
 
 
 def test_nothing_recorded_is_said():

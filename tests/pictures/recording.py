@@ -9,7 +9,7 @@ def record(op="all_reduce", name="ring", size=4, words=None, sequence=0, nbytes=
     calls = {}
     for rank in range(size):
         words = words or f"{op}(float32[8])"
-        call = TracedCall(op, words, name, "world", sequence, rank, size, 64, 1.0)
+        call = TracedCall(op, words, name, "world", sequence, rank, size, 64, 1.0, root=root)
         for number, actions in enumerate(get(op, name).rounds(rank, size, root=root)):
             sends, takes = {}, {}
             for action in actions:

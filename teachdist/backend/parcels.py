@@ -1,0 +1,109 @@
+"""Sends and receives under way: a parcel of bytes, the letter that the mail knows, and its Work.
+
+    dist.send(x, 1)  ->  Parcel (bytes of x)  ->  Letter in the mail  ->  MailWork, or DONE at once
+
+Whoever waits drives the mail (see `links/mail.py`). A send that fits into the memory shared with
+its receiver is over before it could be waited for, and needs no letter at all.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from teachdist.backend import failure
+from teachdist.backend.work import DONE, Work
+from teachdist.diagnose import Watch, call_site
+from teachdist.links import Header, LinkError, Patience
+from teachdist.links.header import POINT_TO_POINT
+from teachdist.links.mail import Letter
+
+
+@dataclass(slots=True)
+class Parcel:
+    """The bytes of a message, what it is called, and a fingerprint of what the bytes are.
+
+    values: what the bytes belong to, if they are not the caller's own. landed: called when the
+    bytes have come. veil: poison over the caller's tensor until then.
+    """
+
+    view: memoryview
+    words: str
+    fingerprint: int
+    values: object = None
+    landed: object = None
+    veil: object = None
+
+
+class MailWork(Work):
+    """The handle of a send or a receive: whoever waits drives it."""
+
+    def __init__(self, member, kind, parcel, words, peer, tag, outputs, closing):
+        super().__init__(outputs, closing)
+        self.parcel = parcel
+        self.veil = parcel.veil
+        self._member = member
+        self._words = words
+        self.letter = Letter(peer, tag, parcel.view, kind, self._settled, parcel.fingerprint)
+
+    def _settled(self, letter):
+        self.source = letter.source
+        error = letter.error
+        if error is not None:
+            if isinstance(error, LinkError):
+                error = failure.explain(self._member, error, None, self._words)
+        elif self.parcel.landed is not None:
+            self.parcel.landed()
+        self.finish(error)
+
+    def wait(self, timeout=None):
+        """Block until done; True, or raises what went wrong."""
+        if not self.over:
+            self._drive(timeout.total_seconds() if timeout else None)
+        return super().wait(timeout)
+
+    def _drive(self, limit):
+        member, words = self._member, self._words
+        place = member.page.begin_mail(member.generation, words)
+        watcher = partial(Watch, member.view, words, member.options.hint_after)
+        limit = limit if limit and limit > 0 else member.timeout
+        try:
+            member.mail.wait(self.letter, Patience(limit, None, words, watcher))
+        except LinkError as error:
+            raise failure.explain(member, error, None, words) from error
+        finally:
+            member.page.end_mail(place)
+
+
+def send(member, parcel, peer, tag, outputs, closing):
+    """Post a send of a `Parcel` to a group rank; a Work."""
+    member.usable(parcel.words)
+    words = f"{parcel.words} at {call_site()}"
+    header = Header(
+        member.number,
+        member.generation,
+        kind=POINT_TO_POINT,
+        tag=tag,
+        fingerprint=parcel.fingerprint,
+    )
+    head = header.message(0, 0, words.encode(), (len(parcel.view),))
+    if closing is None and member.mail.send_at_once(peer, head, parcel.view):
+        return DONE
+    work = MailWork(member, "send", parcel, words, peer, tag, outputs, closing)
+    member.mail.send(head, work.letter)
+    return _open(member, work)
+
+
+def receive(member, parcel, peer, tag, outputs, closing):
+    """Post a receive from a group rank, or from anybody (None); a Work."""
+    member.usable(parcel.words)
+    words = f"{parcel.words} at {call_site()}"
+    work = MailWork(member, "recv", parcel, words, peer, tag, outputs, closing)
+    member.mail.receive(work.letter)
+    return _open(member, work)
+
+
+def _open(member, work):
+    """Nobody may ever wait for this work: have it driven all the same."""
+    if not (work.over or member.mail.attended):
+        watch = Watch(member.view, "point-to-point operations", float("inf"))
+        member.mail.drive_in_background(watch, member.timeout)
+    return work

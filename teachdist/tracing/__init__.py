@@ -1,0 +1,38 @@
+"""Traces: what real calls did, beside what was predicted, and as a file for Perfetto.
+
+    with teachdist.trace() as t:            # record.py: this rank's rounds, bytes, times, values
+        dist.all_reduce(x)
+
+    traces = tracing.gather(t)              # gathered.py: {rank: its trace}, on every rank
+    print(tracing.compare(traces))          # compare.py: predicted beside measured
+    tracing.save_chrome(traces, "x.json")   # chrome.py: one track per rank, for ui.perfetto.dev
+
+`teachdist.show(traces)` draws them (also view="timeline", "cost", "bytes", "matrix").
+"""
+
+from teachdist.tracing.chrome import save_chrome
+from teachdist.tracing.compare import Comparison, compare
+from teachdist.tracing.gathered import gather
+from teachdist.tracing.record import (
+    Recorder,
+    Trace,
+    TracedCall,
+    TracedRound,
+    active,
+    recorder,
+    trace,
+)
+
+__all__ = [
+    "Comparison",
+    "Recorder",
+    "Trace",
+    "TracedCall",
+    "TracedRound",
+    "active",
+    "compare",
+    "gather",
+    "recorder",
+    "save_chrome",
+    "trace",
+]
