@@ -129,7 +129,9 @@ class Started:
         if self.client is not None:
             self.client.close()
         if self._cluster is not None:
-            self._cluster.stop_cluster_sync()
+            # The controller last: if we are killed meanwhile, its guard removes the directory.
+            self._cluster.stop_engines_sync()
+            self._cluster.stop_controller_sync()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
         self.client = self._cluster = None

@@ -18,6 +18,9 @@ cluster = Cluster(2, "gloo", launcher=sys.argv[1])
 pids = [child.pid for child in psutil.Process().children(recursive=True)]
 print(json.dumps([pids, str(cluster.connection_file)]), flush=True)
 sys.stdin.readline()  # until told, or killed
+if sys.argv[2] == "cut short":
+    cluster._processes._cluster.stop_engines_sync()  # and no further
+    os.kill(os.getpid(), 9)
 """
 
 
@@ -26,7 +29,7 @@ sys.stdin.readline()  # until told, or killed
 )
 def test_no_orphans(how, launcher):
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, launcher],
+        [sys.executable, "-c", PROGRAM, launcher, how],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
