@@ -34,7 +34,7 @@ from teachdist.notebook.guard import AGAIN, LOOK_EVERY, orphaned
 
 PATIENCE = 1.5  # seconds between asking the engines to end and killing them
 TOO_SHORT = 3.0  # an engine that ends by itself before this has failed to start
-TRIES = 3  # an engine that fails to start so often in a row is given up
+TRIES = 3  # when an engine fails to start so often in a row, all is given up
 
 _PR_SET_PDEATHSIG = 1
 _IMPORTS = (
@@ -119,7 +119,10 @@ class ForkServer:
             asked_for = code in (-signal.SIGKILL, AGAIN)
             failed = lived < TOO_SHORT and not asked_for
             self.failures[rank] = self.failures[rank] + 1 if failed else 0
-            if self.failures[rank] < TRIES and not self.stopping:
+            if self.failures[rank] >= TRIES:
+                print(f"rank {rank} ended {TRIES} times at its start, exit code {code}", flush=True)  # noqa: T201
+                self.stopping = True  # without it the others are of no use
+            elif not self.stopping:
                 self._fork(rank)
 
     def _end_children(self):
