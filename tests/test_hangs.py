@@ -76,11 +76,13 @@ def test_broken(name):
         return
     said = [plain(outcome.said) for outcome in outcomes]
     if os.environ.get("RECORD") and expected.get("record", True):
-        record(name, sentence(said[expected["on"][0]]))
+        record(name, sentence(said[expected["on"][0]] if expected["on"] else max(said, key=len)))
         expected = about(name)["teachdist"]
     wanted = expected["says"].strip()
     if not expected.get("exact", True):
         wanted, said = loose(wanted), [loose(text) for text in said]
+    if not expected["on"]:  # a matter of luck on which rank
+        assert any(wanted in text for text in said), said
     for rank in expected["on"]:
         assert wanted in said[rank]
     if expected["verdict"] == "error":

@@ -172,14 +172,14 @@ class Delegating(Backend):
         """Have `native` run a collective; a Work."""
         member = self.member
         call = describe(name, args, opts)
-        member._usable(call.words)
+        member.usable(call.words)
         words = f"{call.words} at {call_site()}"
         limit = seconds(getattr(opts, "timeout", None), member.timeout)
         asynchronous = getattr(opts, "asyncOp", True) or call.on_gpu
         if hasattr(opts, "asyncOp"):
             opts.asyncOp = True
         closing = opened(call.title, call.inputs)
-        with member._numbering:
+        with member.numbering:
             number = member.sequence
             member.sequence += 1
             # The board first: when the others' data has come, they can see what it was.

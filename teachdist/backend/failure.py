@@ -20,7 +20,7 @@ from teachdist.diagnose.door import tell
 from teachdist.diagnose.places import CLOSED, DEAD, GONE
 from teachdist.diagnose.watch import first_failure, situation
 from teachdist.links import Interrupted, LinkError, Mismatch, PeerLost, TimedOut
-from teachdist.links.board import Abort
+from teachdist.links.page import Abort
 
 NOTICE = 0.5  # seconds in which a lost peer's reason may still become known
 

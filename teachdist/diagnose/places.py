@@ -16,7 +16,8 @@ import time
 from dataclasses import dataclass, replace
 
 from teachdist.diagnose.door import ask
-from teachdist.links.board import IDLE, IN_CALL, positions_of
+from teachdist.links.page import IDLE, IN_CALL
+from teachdist.links.window import positions_of
 
 CALL, USER, GONE, DEAD, ABSENT = "call", "user", "left", "dead", "absent"
 SILENT, CLOSED = "silent", "closed"

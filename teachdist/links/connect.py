@@ -19,14 +19,15 @@ import socket
 import time
 from dataclasses import dataclass
 
-from teachdist.links.board import LEFT, Window, alive
 from teachdist.links.errors import LinkError, PeerLost
+from teachdist.links.page import LEFT
 from teachdist.links.shm import ShmLinks
 from teachdist.links.sockets import Sockets
 from teachdist.links.switchboard import COLLECTIVE, INQUIRY, MAIL, NEWS, hang_up, switchboard
 from teachdist.links.tcp import TcpLinks
 from teachdist.links.threads import ThreadLinks
 from teachdist.links.waiting import TICK
+from teachdist.links.window import Window, alive
 
 log = logging.getLogger("teachdist")
 

@@ -175,14 +175,14 @@ class RanksMagics(Magics):
     def _execute_here(self, line, cell):
         """Run the cell in this process, for definitions that are needed on both sides."""
         cell = _numbered(line, cell)
-        name = self.shell.compile.cache(cell, self.shell.execution_count)
+        name = self.shell.compile.cache(cell, self._number())
         exec(compile(cell, name, "exec"), self.shell.user_ns)
 
     def _execute(self, cluster, line, cell, on):
         """Run the cell, show what ranks said, raise if one failed; ``{rank: items}``."""
         cell = _numbered(line, cell)
         live = Live()
-        asked = cluster.execute(cell, on, self.shell.displayhook.prompt_count)
+        asked = cluster.execute(cell, on, self._number())
         said = {task.rank: task.items for task in asked}
         try:
             cluster.wait(asked, live.tasks)
@@ -190,6 +190,13 @@ class RanksMagics(Magics):
             live.end()
             show(said)
         return said
+
+    def _number(self):
+        """The number of the cell that is being executed.
+
+        It is in the history already; `execution_count` is that of the next cell in newer IPythons.
+        """
+        return len(self.shell.history_manager.input_hist_parsed) - 1
 
     def _write_script(self, name, cells):
         cluster = self._running()

@@ -110,6 +110,14 @@ def test_trace_draws_the_calls_of_the_cell(run, capsys):
     assert "[rank 1] 2" in capsys.readouterr().out
 
 
+def test_cells_have_the_numbers_of_the_notebook(shell, run, capsys):
+    """As in a traceback: In[3] is the third cell, on the ranks as well."""
+    run("", "1")
+    code = "from teachdist.diagnose.sites import place\nplace((lambda: 0).__code__.co_filename, 7)"
+    done = shell.run_cell(f"%%ranks\n{code}", store_history=True)
+    assert f"[ranks 0-2] 'cell {done.execution_count}, line 7'" in capsys.readouterr().out
+
+
 def test_here_too(shell, run, capsys):
     run("--here", "def double(x):\n    return 2 * x\n\ndouble(4)")
     assert capsys.readouterr().out == "[ranks 0-2] 8\n"
