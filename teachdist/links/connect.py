@@ -94,6 +94,12 @@ class Roster:
 
     def known(self, peer):
         """The card of `peer` if it has been read, or can be read without waiting; else None."""
+        with contextlib.suppress(PeerLost):  # for those who only would like to know
+            return self.fetch(peer)
+        return None
+
+    def fetch(self, peer):
+        """The same; PeerLost when the store, where it should be, does not answer."""
         if peer not in self._cards:
             try:
                 if self.store.check([self._key(peer)]):
@@ -108,7 +114,8 @@ class Roster:
 
     def card(self, peer, patience):
         """The card of `peer`, waiting for it if it has not joined yet."""
-        until_ready(lambda: self.known(peer), peer, patience)
+        if peer not in self._cards:
+            until_ready(lambda: self.fetch(peer), peer, patience)
         return self._cards[peer]
 
     def shares(self, peer):
@@ -146,8 +153,9 @@ class Roster:
         """(memory, bell): the descriptors that `peer` offers in this generation, waited for."""
 
         def made():
-            window = self.window(peer)
-            generation, *offered = (self.generation, -1, -1) if window is None else window.offer()
+            if self.window(peer) is None:
+                raise PeerLost(f"rank {self.rank} cannot open the page of rank {peer}", peer)
+            generation, *offered = self.window(peer).offer()
             return offered if generation == self.generation else None
 
         return until_ready(made, peer, patience)

@@ -21,7 +21,8 @@ SEGMENT = 1 << 20
 ALIGN = 64
 # Room in front for the chunks' lengths, 8 bytes each.
 TABLE = 4096
-TURNS = 1 << 24  # more than any call has
+# More turns than any call has; odd, so that calls of one turn each use all slots by turns.
+TURNS = (1 << 24) + 1
 
 
 class Exchange:

@@ -235,6 +235,7 @@ class Mail:
             for letter in self._pending():
                 self._settled.append((letter, PeerLost("the group was shut down", letter.peer)))
             self._receives.clear()
+            self._readers.clear()
             self.sockets.close()
         self._tell()
 
@@ -299,7 +300,7 @@ class Mail:
 
     def _connect(self, peer, patience):
         try:
-            if self.roster.known(peer) is not None:
+            if self.roster.fetch(peer) is not None:
                 self.sockets.connection(peer, patience)
         except LinkError as error:
             self._lost(peer, error)

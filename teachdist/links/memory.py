@@ -16,9 +16,13 @@ whoever opens it looks first whether it is what was promised: a process id may h
 import fcntl
 import mmap
 import os
+import sys
 
 # The numbers of <linux/fcntl.h>, which Python's fcntl names only in some versions.
 _ADD_SEALS, _SEAL_SHRINK, _SEAL_GROW = 1033, 2, 4
+
+# Python duplicates the descriptor for each map, unless told not to (from 3.13 on).
+_KEEP_NO_DESCRIPTOR = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 SUPPORTED = hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
 
@@ -41,7 +45,7 @@ def attach(fd, size):
     """Map memory that this process has open. The map lives on when `fd` is closed."""
     if os.fstat(fd).st_size < size:
         raise OSError(f"the shared memory has {os.fstat(fd).st_size} bytes, expected {size}")
-    return mmap.mmap(fd, size)
+    return mmap.mmap(fd, size, **_KEEP_NO_DESCRIPTOR)
 
 
 def attach_other(pid, fd, size, label):

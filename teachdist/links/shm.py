@@ -166,5 +166,5 @@ class ShmLinks:
         if self.memory is not None:
             self.signals.close()
             os.close(self.memory)
-            self.memory = None
             self.slabs.clear()
+            self.memory = self.mine = self._words = self._bytes = None

@@ -134,6 +134,8 @@ class Words:
         for fd in (self.bell, self._own_end, *self._pipes.values()):
             os.close(fd)
         self._pipes.clear()
+        self.theirs.clear()
+        self.words = None
 
 
 def look(poll):

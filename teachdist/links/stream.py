@@ -131,6 +131,12 @@ class RingChannel(Channel):
             with contextlib.suppress(OSError):  # a full socket wakes, too; a broken one is seen
                 self.sock.send(b"x")
 
+    def close(self):
+        """Hang up, and let go of the memory."""
+        super().close()
+        self._ended = True
+        self._bytes = self._words = memoryview(bytearray(PAGE)).cast("Q")
+
     @property
     def events(self):
         """What to poll for: a byte that wakes, or the end."""

@@ -1,0 +1,129 @@
+"""Shared memory, two ranks in one process: what is published is taken, and never too early."""
+
+import os
+import threading
+
+import pytest
+import torch
+
+from teachdist.backend.plan import plan
+from teachdist.backend.script import play, write
+from teachdist.links import Header, Mismatch, Patience, TimedOut
+from teachdist.links.exchange import SEGMENT, Exchange, layout
+from teachdist.links.memory import SUPPORTED
+from teachdist.links.shm import SIZE, SLOTS, ShmLinks
+
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason="needs memfd and /proc (Linux)")
+
+
+@pytest.fixture
+def pair():
+    ranks = [ShmLinks(rank) for rank in range(2)]
+    for me, other in ((0, 1), (1, 0)):
+        ranks[me].meet(other, os.getpid(), ranks[other].memory, ranks[other].signals.bell)
+    yield ranks
+    for rank in ranks:
+        rank.close()
+
+
+class Rank:
+    """Plays all_reduce calls on links, one sequence number after the other."""
+
+    def __init__(self, links, algorithm="direct", fingerprint=7, timeout=10.0):
+        self.links, self.rank = links, links.rank
+        self.plan = plan("all_reduce", algorithm, self.rank, 2, 0, (0, 0))
+        self.exchange = Exchange(Header(1, 0, fingerprint=fingerprint), self.plan.width)
+        self.timeout = timeout
+        self.sequence = -1
+
+    def sum(self, x):
+        self.sequence += 1
+        self.exchange.begin(self.sequence, "all_reduce", Patience(self.timeout))
+        chunks = dict(enumerate(x.chunk(self.plan.chunks)))
+        script = write(self.plan.turns, chunks, dict(chunks), None, x.dtype)
+        play(script, self, self.links, self.exchange)
+
+    class reducer:  # noqa: N801
+        @staticmethod
+        def combine(out, left, right):
+            torch.add(left, right, out=out)
+
+
+def both(first, second):
+    """Run two functions at once; what they raised."""
+    errors = [None, None]
+
+    def run(i, fn):
+        try:
+            fn()
+        except Exception as error:  # noqa: BLE001
+            errors[i] = error
+
+    thread = threading.Thread(target=run, args=(1, second))
+    thread.start()
+    run(0, first)
+    thread.join(30)
+    assert not thread.is_alive()
+    return errors
+
+
+@pytest.mark.parametrize("algorithm", ["direct", "ring", "doubling"])
+def test_many_calls_with_one_rank_ahead_of_the_other(pair, algorithm):
+    ranks = [Rank(links, algorithm) for links in pair]
+
+    def job(me):
+        for k in range(300):
+            x = torch.full((64,), float(k + me.rank))
+            me.sum(x)
+            assert x.eq(2 * k + 1).all(), k
+
+    assert both(lambda: job(ranks[0]), lambda: job(ranks[1])) == [None, None]
+
+
+def test_a_slot_is_not_written_before_it_has_been_read(pair):
+    """One rank publishes without ever taking: it must stop after as many turns as there are slots.
+
+    That is what DONE is for; with READY alone it would run on over what the other still reads.
+    """
+    first = Rank(pair[0], timeout=0.3)
+    (turn,) = first.plan.turns
+    published = 0
+    with pytest.raises(TimedOut) as failure:
+        for sequence in range(3 * SLOTS):
+            first.exchange.begin(sequence, "all_reduce", Patience(0.3))
+            first.links.post(first.exchange, turn, turn.rnd, {0: memoryview(b"12345678")})
+            published += 1
+    assert published == SLOTS
+    assert failure.value.ranks == (1,)
+
+
+def test_another_call_is_noticed(pair):
+    ranks = [Rank(pair[0]), Rank(pair[1], fingerprint=8)]
+    errors = both(lambda: ranks[0].sum(torch.ones(2)), lambda: ranks[1].sum(torch.ones(2)))
+    assert [type(error) for error in errors] == [Mismatch, Mismatch]
+    assert {error.rank for error in errors} == {0, 1}
+
+
+def test_another_length_is_noticed(pair):
+    ranks = [Rank(links) for links in pair]
+    errors = both(lambda: ranks[0].sum(torch.ones(2)), lambda: ranks[1].sum(torch.ones(3)))
+    assert "gives 12 bytes where this rank expects 8" in str(errors[0])
+    assert "gives 8 bytes where this rank expects 12" in str(errors[1])
+
+
+def test_it_stays_within_its_budget():
+    assert SIZE <= 4.3e6
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 512, 513, 4000])
+def test_chunks_fit_into_a_slot(width):
+    table, piece = layout(width)
+    assert piece % 64 == 0
+    assert piece > 0
+    assert table >= 8 * width
+    assert table + width * piece <= SEGMENT + 4096
+
+
+def test_too_many_chunks_for_a_slot():
+    with pytest.raises(ValueError, match="too many pieces"):
+        layout(1 << 20)
