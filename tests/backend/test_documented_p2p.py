@@ -47,10 +47,8 @@ def test_send_and_recv(two):
 def test_isend_and_irecv(two):
     def job():
         tensor = torch.full((3,), 7.0) if dist.get_rank() == 0 else torch.zeros(3)
-        if dist.get_rank() == 0:
-            request = dist.isend(tensor, dst=1)
-        else:
-            request = dist.irecv(tensor, src=0)
+        first = dist.get_rank() == 0
+        request = dist.isend(tensor, dst=1) if first else dist.irecv(tensor, src=0)
         waited = request.wait()
         return waited, request.is_completed(), tensor.tolist()
 

@@ -117,10 +117,8 @@ def test_get_future():
 def test_future_of_point_to_point():
     def job():
         tensor = torch.full((1,), float(dist.get_rank()))
-        if dist.get_rank() == 0:
-            handle = dist.isend(tensor, dst=1)
-        else:
-            handle = dist.irecv(tensor, src=0)
+        first = dist.get_rank() == 0
+        handle = dist.isend(tensor, dst=1) if first else dist.irecv(tensor, src=0)
         return handle.get_future().wait()[0].item()
 
     assert on(2, job) == [0, 0]
