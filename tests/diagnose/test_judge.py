@@ -5,8 +5,17 @@ import time
 import pytest
 
 from teachdist.diagnose import judge
-from teachdist.diagnose.places import ABSENT, CALL, CLOSED, DEAD, GONE, SILENT, USER
-from teachdist.diagnose.places import Elsewhere, Place
+from teachdist.diagnose.places import (
+    ABSENT,
+    CALL,
+    CLOSED,
+    DEAD,
+    GONE,
+    SILENT,
+    USER,
+    Elsewhere,
+    Place,
+)
 from teachdist.links.page import IDLE, IN_CALL, Entry, Position
 
 SUM, CAST = "all_reduce(float32[4], SUM)", "broadcast(float32[4], src=0)"
