@@ -67,10 +67,7 @@ def record(name, text):
 def test_broken(name):
     hang = about(name)
     expected = hang["teachdist"]
-    if expected.get("kills"):
-        outcomes = killing(name, hang)
-    else:
-        outcomes = perform(name, "broken")
+    outcomes = killing(name, hang) if expected.get("kills") else perform(name, "broken")
     if expected["verdict"] == "works":
         assert [outcome.said for outcome in outcomes if outcome.error] == []
         return
