@@ -29,6 +29,11 @@ def send(member, tensor, dst, tag):
 
 def receive(member, tensor, src, tag):
     """Receive a tensor from group rank `src`, None for anybody; a Work."""
+    if src == member.rank and _in_blocking_recv():
+        raise ValueError(
+            f"recv: src={src} is this rank itself, which cannot send while it waits; use isend and "
+            "irecv to send to oneself"
+        )
     closing = opened("recvAnySource" if src is None else "recv", [tensor])
     parcel = _again(member, _incoming, tensor, src, tag)
     return member.receive(parcel, src, tag, [tensor], closing)
@@ -58,11 +63,6 @@ def _outgoing(member, tensor, dst, tag):
 def _incoming(member, tensor, src, tag):
     check_output(tensor, "recv", "tensor")
     check_address(member, src, tag, "recv", "src")
-    if src == member.rank and _in_blocking_recv():
-        raise ValueError(
-            f"recv: src={src} is this rank itself, which cannot send while it waits; use isend and "
-            "irecv to send to oneself"
-        )
     source = "any" if src is None else member.who(src)
     words = describe("recv", tensor, f"src={source}", f"tag={tag}")
     values = room(tensor)
@@ -80,7 +80,7 @@ def _incoming(member, tensor, src, tag):
 def _in_blocking_recv():
     """Whether torch called for dist.recv and not for dist.irecv; it tells no difference."""
     frame = sys._getframe(2)
-    for _ in range(8):
+    for _ in range(6):
         if frame is None:
             return False
         code, frame = frame.f_code, frame.f_back
