@@ -30,6 +30,7 @@ import hangs  # noqa: E402
 import players  # noqa: E402
 import reference  # noqa: E402
 import tables  # noqa: E402
+import wire  # noqa: E402
 
 BUILD = ROOT / "build"
 PAGES = BUILD / "docs"
@@ -41,7 +42,7 @@ def main() -> int:
     shutil.rmtree(PAGES, ignore_errors=True)
     (PAGES / "assets").mkdir(parents=True)
     for page in (ROOT / "docs").glob("*.md"):
-        write(page.name, players.fill(page.read_text("utf-8")))
+        write(page.name, wire.fill(players.fill(page.read_text("utf-8"))))
     for pattern in ASSETS:
         for asset in (ROOT / "docs" / "assets").glob(pattern):
             shutil.copy(asset, PAGES / "assets")
@@ -58,16 +59,7 @@ def main() -> int:
     config = BUILD / "mkdocs.yml"
     config.write_text(yaml.safe_dump(configuration(), sort_keys=False), "utf-8")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "-f", str(config)]
-    status = subprocess.call(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
-    if status == 0:
-        searchable_from_files(ROOT / "site" / "search")
-    return status
-
-
-def searchable_from_files(folder: Path) -> None:
-    """The search index as a script too: the theme takes that when the site is opened from files."""
-    index = (folder / "search_index.json").read_text("utf-8")
-    (folder / "search_index.js").write_text(f"var __index = {index}", "utf-8")
+    return subprocess.call(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
 
 
 def write(name: str, text: str) -> None:

@@ -21,6 +21,8 @@ def pytest_collection_finish(session):
     from teachdist.notebook.magics import SHARED
 
     os.environ["TEACHDIST_LIVE"] = "0"  # nbval compares what is left at the end of a cell
+    # Hints of waiting ranks come only on a slow machine, and hold times.
+    os.environ.update(TEACHDIST_LOG="error", TORCH_CPP_LOG_LEVEL="ERROR")
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     cluster = Cluster(SHARED_RANKS)
     _started.append(cluster)

@@ -1,7 +1,12 @@
-"""The hang gallery: examples/hangs/NN-name, broken, what it says, and fixed."""
+"""The hang gallery: examples/hangs/NN-name as a page of riddles with their answers.
+
+A case is broken.py (its docstring asks the question), fixed.py, and hang.toml: title, ranks, why,
+remedy, and a table for each backend that was tried with the words it said.
+"""
 
 import ast
 import inspect
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -10,30 +15,68 @@ FOLDER = ROOT / "examples" / "hangs"
 
 def pages() -> dict[str, str]:
     """The page of the gallery."""
-    cases = sorted(path for path in FOLDER.glob("*") if (path / "broken.py").is_file())
+    cases = sorted(path.parent for path in FOLDER.glob("*/hang.toml"))
     sections = [section(case) for case in cases]
     return {"hangs.md": _HEAD + "\n\n".join(sections or ["The gallery is being hung."]) + "\n"}
 
 
 def section(case: Path) -> str:
-    """One mistake: its story (the docstring of broken.py), both programs, the recorded words."""
+    """One mistake: the riddle, and behind a click what teachdist says, why, and the remedy."""
+    told = tomllib.loads((case / "hang.toml").read_text("utf-8"))
     broken = (case / "broken.py").read_text("utf-8")
-    story = inspect.cleandoc(ast.get_docstring(ast.parse(broken)) or case.name)
-    title, _, rest = story.partition("\n")
-    parts = [f"## {title.rstrip('.')}", rest.strip(), _fence("python", case / "broken.py")]
-    parts += [_fence("text", words) for words in sorted(case.glob("*.txt"))]
-    if (case / "fixed.py").is_file():
-        parts.append(_fence("python", case / "fixed.py"))
-    return "\n\n".join(part for part in parts if part)
+    question = inspect.cleandoc(ast.get_docstring(ast.parse(broken)) or "").partition("\n")[0]
+    answer = [
+        *(_words(name, tried) for name, tried in told.items() if isinstance(tried, dict)),
+        f"**Why.** {_one_line(told['why'])}",
+        f"**Remedy.** {_one_line(told['remedy'])}",
+        _code(case / "fixed.py"),
+    ]
+    if told.get("seen"):
+        answer.append(f"Seen in {', '.join(_report(name) for name in told['seen'])}.")
+    inside = "\n\n".join(answer).replace("\n", "\n    ").replace("\n    \n", "\n\n")
+    return "\n\n".join(
+        [
+            f"## {told['title']} {{#{case.name}}}",
+            f"{told['ranks']} ranks. {question}",
+            _code(case / "broken.py"),
+            f'??? success "What it says, why, and the remedy"\n\n    {inside}',
+        ]
+    )
 
 
-def _fence(language, path):
-    return f'```{language} title="{path.name}"\n{path.read_text("utf-8").rstrip()}\n```'
+def _words(backend, tried):
+    """What a backend said, and on which ranks."""
+    words = tried.get("says", "").strip()
+    if not words:
+        return f"On {backend} it works."
+    where = f"ranks {', '.join(map(str, tried['on']))}" if "on" in tried else "the ranks"
+    return f'```text title="{backend} says, on {where}"\n{words}\n```'
 
 
-_HEAD = """# The hang gallery
+def _code(path):
+    """A program without its docstring, which the page tells in its own way."""
+    text = path.read_text("utf-8")
+    first = ast.parse(text).body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        text = "\n".join(text.splitlines()[first.end_lineno :])
+    return f'```python title="{path.name}"\n{text.strip()}\n```'
 
-Mistakes that people really make, each as a program that hangs or goes wrong on other backends, the
-sentence that teachdist says, and the repaired program. The tests run all of them.
+
+def _report(name):
+    return name.replace("pt#", "pytorch/pytorch#")
+
+
+def _one_line(text):
+    return " ".join(text.split())
+
+
+_HEAD = """---
+hide: [navigation]
+---
+# The hang gallery
+
+Mistakes that people really make, each as a riddle: a program that hangs or goes wrong. Find it,
+then look at what teachdist says, and at the repaired program. The tests run all of them: the words
+are those that were said.
 
 """

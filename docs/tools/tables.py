@@ -34,7 +34,9 @@ def coverage() -> str:
 def discrepancies() -> str:
     """All files of docs/discrepancies, one after the other."""
     files = sorted((ROOT / "docs" / "discrepancies").glob("*.md"))
-    texts = [re.sub(r"^# ", "## ", f.read_text("utf-8").strip(), flags=re.MULTILINE) for f in files]
+    texts = [
+        re.sub(r"^(#+ )", r"#\1", f.read_text("utf-8").strip(), flags=re.MULTILINE) for f in files
+    ]
     return _DISCREPANCIES + "\n\n".join(texts or ["None has been written down yet."]) + "\n"
 
 

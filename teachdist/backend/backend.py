@@ -269,9 +269,15 @@ class Backend(BackendBase):
     # -- other groups --------------------------------------------------------------------------
 
     def split(self, store, ranks, opts):
-        """A backend for some of this group's ranks, in that order; None on the others."""
+        """A backend for some of this group's ranks, in that order.
+
+        The documentation has None for the other ranks; torch 2.14 crashes when it gets it.
+        """
         if self.member.rank not in ranks:
-            return None
+            raise ValueError(
+                f"split: rank {self.member.rank} is not among ranks={list(ranks)}; only members "
+                "of the new group split"
+            )
         return self._child(store, list(ranks), opts, "split")
 
     def shrink(self, ranks_to_exclude, shrink_flags=0, opts_override=None):

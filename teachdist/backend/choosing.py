@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from teachdist.backend.options import chosen_by_user
+from teachdist.backend.own_files import load_own_files
 from teachdist.collectives import Topology, choose, get
 from teachdist.collectives.own import ensure_proven
 
@@ -33,6 +34,7 @@ class Chooser:
         self._size = size
         self._options = options
         self._topology = None
+        load_own_files()
         if rank == 0:
             given = given_topology()
             fields = _BY_PLACEMENT if given is None else asdict(given)

@@ -19,8 +19,8 @@ from teachdist.diagnose import histories, judge, roll
 from teachdist.diagnose.door import tell
 from teachdist.diagnose.places import CLOSED, DEAD, GONE
 from teachdist.diagnose.watch import first_failure, situation
-from teachdist.links import Interrupted, Mismatch, PeerLost, TimedOut
-from teachdist.links.board import Abort
+from teachdist.links import Interrupted, LinkError, Mismatch, PeerLost, TimedOut
+from teachdist.links.page import Abort
 
 NOTICE = 0.5  # seconds in which a lost peer's reason may still become known
 
@@ -120,7 +120,9 @@ def _differing(member, error, number, words):
             f'group "{member.title}": {me} is in {words}, but {member.who(error.rank)} sent with '
             f"{theirs}. Dtype and number of elements must be the same on both sides."
         )
-    calls = histories(view)
+    known, calls = _settled(member, number)
+    if known is not None:
+        return known.message
     entries = {rank: mine[number] for rank, mine in calls.items() if number in mine}
     entries = {rank: entry.call for rank, entry in entries.items()}
     entries[view.number(member.rank)] = words
@@ -128,6 +130,32 @@ def _differing(member, error, number, words):
         entries[view.number(error.rank)] = theirs
     entries.setdefault(view.number(error.rank), str(error))
     return judge.mismatch(member.title, number, entries, calls)
+
+
+def _settled(member, number):
+    """(a failure that has become known, what ranks of this host have called).
+
+    The first message that does not fit comes before the other ranks have come to the call; with
+    a little time they are there too, and the sentence can say who is the odd one out.
+    """
+    until = time.monotonic() + NOTICE
+    while True:
+        known, calls = first_failure(member.view), histories(member.view)
+        if known is not None or _all_there(member, calls, number) or time.monotonic() > until:
+            return known, calls
+        time.sleep(0.01)
+
+
+def _all_there(member, calls, number):
+    """Whether every rank that this one can look at has come to the call."""
+    roster = member.roster
+    for rank in range(roster.size):
+        with contextlib.suppress(LinkError):
+            card = roster.known(rank)
+            here = card is None or card.host == roster.host
+            if here and number not in calls.get(member.view.number(rank), ()):
+                return False
+    return True
 
 
 def reason_for(member, lost):

@@ -8,9 +8,11 @@ parent: it closes its copies of the sockets and refuses to use the group.
 import atexit
 import os
 
+import torch
 import torch.distributed as dist
 
 from teachdist.backend.backend import Backend, alive
+from teachdist.backend.delegate import Delegating
 from teachdist.backend.holder import patch_holder
 from teachdist.backend.options import Options
 from teachdist.backend.spelling import patch_spelling
@@ -28,7 +30,8 @@ def create(backend_options, pg_options):
             f'pg_options of backend "teachdist" must be teachdist.Options, got '
             f"{type(options).__name__}"
         )
-    return Backend(
+    kind = Delegating if _may_delegate(options) else Backend
+    return kind(
         backend_options.store,
         backend_options.group_rank,
         backend_options.group_size,
@@ -37,6 +40,12 @@ def create(backend_options, pg_options):
         backend_options.global_ranks_in_group,
         options,
     )
+
+
+def _may_delegate(options):
+    """Whether calls of the group could ever go to a native backend."""
+    named = any(options.delegate.values())
+    return named or ("cuda" not in options.delegate and torch.cuda.device_count() > 0)
 
 
 def register():

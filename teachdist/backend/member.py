@@ -274,6 +274,8 @@ class Member:
         self._turns.stop()
         self.left = True
         log.info('%s leaves group "%s"', self.who(self.rank), self.title)
+        if self.broken is None:
+            self.links.part(Patience(FLUSH))
         self.mail.close(FLUSH if self.broken is None else 0.0)
         self.page.leave()
         self.links.close()

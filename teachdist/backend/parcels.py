@@ -1,6 +1,6 @@
 """Sends and receives under way: a parcel of bytes, the letter that the mail knows, and its Work.
 
-    dist.send(x, 1)  ->  Parcel (bytes of x)  ->  Letter in the mail  ->  MailWork, or DONE at once
+    dist.send(x, 1)  ->  Parcel (bytes of x)  ->  Letter in the mail  ->  MailWork, or done at once
 
 Whoever waits drives the mail (see `links/mail.py`). A send that fits into the memory shared with
 its receiver is over before it could be waited for, and needs no letter at all.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from teachdist.backend import failure
-from teachdist.backend.work import DONE, Work
+from teachdist.backend.work import Work, done
 from teachdist.diagnose import Watch, call_site
 from teachdist.links import Header, LinkError, Patience
 from teachdist.links.header import POINT_TO_POINT
@@ -86,7 +86,7 @@ def send(member, parcel, peer, tag, outputs, closing):
     )
     head = header.message(0, 0, words.encode(), (len(parcel.view),))
     if closing is None and member.mail.send_at_once(peer, head, parcel.view):
-        return DONE
+        return done(outputs)
     work = MailWork(member, "send", parcel, words, peer, tag, outputs, closing)
     member.mail.send(head, work.letter)
     return _open(member, work)

@@ -24,7 +24,7 @@ from teachdist.diagnose import judge, roll
 from teachdist.diagnose.log import log
 from teachdist.diagnose.places import DEAD, GONE
 from teachdist.links import LinkError, Patience, PeerLost
-from teachdist.links.board import Abort
+from teachdist.links.page import Abort
 
 
 def recover_all(members, meeting=None, timeout=30.0):

@@ -71,7 +71,8 @@ class Cost:
                 f"{in_seconds(self.combining)} combining"
             )
         if self.formula_text is not None:
-            ports = " without shared memory" if self.topology.shared else ""
+            some_share = len(set(self.topology.hosts(self.ranks))) < self.ranks
+            ports = " without shared memory" if self.topology.shared and some_share else ""
             text += f"; formula{ports}: {self.formula_text} = {in_seconds(self.formula)}"
         return text
 

@@ -23,8 +23,9 @@ from dataclasses import asdict, dataclass
 
 from teachdist.diagnose import stacks
 from teachdist.diagnose.sites import main_thread
-from teachdist.links.board import Abort, Entry, Position, own_pages
+from teachdist.links.board import own_pages
 from teachdist.links.errors import LinkError
+from teachdist.links.page import Abort, Entry, Position
 from teachdist.links.switchboard import INQUIRY, NEWS, dial
 
 MOST = 1 << 22  # bytes of an answer

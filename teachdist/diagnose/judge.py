@@ -157,7 +157,7 @@ def _where(place):
         return f'is in another group: "{place.elsewhere.group}"{number}, in {entry.call}'
     if place.state == DEAD:
         last = f"; last seen {place.position.words()}" if place.entry is not None else ""
-        return f"is dead: its process has ended{last}"
+        return f"is dead: the process has ended{last}"
     if place.state == GONE:
         last = f" after {_call(place.entry)}" if place.entry is not None else ""
         return f"has finished: it left the group{last}"

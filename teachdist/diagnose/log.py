@@ -1,9 +1,9 @@
 """What teachdist writes on the log, and how much of it.
 
 The logger is called "teachdist". Unless the program sets up logging itself, lines go to stderr
-with "[teachdist]" in front. The level is that of TEACHDIST_LOG (error, warning, info, debug or trace);
-without it, it follows the two variables that set the level of torch's own C++ log, as torch's
-documentation lists them:
+with "[teachdist]" in front. The level is that of TEACHDIST_LOG (error, warning, info, debug or
+trace); without it, it follows the two variables that set the level of torch's own C++ log, as
+torch's documentation lists them:
 
     TORCH_CPP_LOG_LEVEL   TORCH_DISTRIBUTED_DEBUG   level
     ERROR                 any                       error

@@ -16,7 +16,8 @@ import time
 from dataclasses import dataclass, replace
 
 from teachdist.diagnose.door import ask
-from teachdist.links.board import IDLE, IN_CALL, LEFT, positions_of
+from teachdist.links.page import IDLE, IN_CALL
+from teachdist.links.window import positions_of
 
 CALL, USER, GONE, DEAD, ABSENT = "call", "user", "left", "dead", "absent"
 SILENT, CLOSED = "silent", "closed"
@@ -118,7 +119,7 @@ def _place(view, rank, until):
     if card is None:
         return _outside(view, rank, number, until)
     position = roster.position(rank)
-    if position is not None and position.state == LEFT:
+    if roster.left(rank):
         return Place(number, GONE, position)
     if roster.gone(rank):
         return Place(number, DEAD, position)

@@ -31,8 +31,9 @@ from teachdist.diagnose.places import (
     Elsewhere,
     Place,
 )
-from teachdist.links.board import IN_CALL, LEFT, alive, positions_of
 from teachdist.links.connect import Card, this_host
+from teachdist.links.page import IN_CALL, LEFT
+from teachdist.links.window import alive, positions_of
 
 JOB = "TEACHDIST_JOB"
 _NOBODY = (1 << 32) - 1  # "rank" of a caller that is none

@@ -18,7 +18,6 @@ from dataclasses import replace
 from teachdist.diagnose import judge
 from teachdist.diagnose.log import TRACE, log
 from teachdist.diagnose.places import roll
-from teachdist.links.board import LEFT
 from teachdist.links.errors import Interrupted, Mismatch, PeerLost
 
 
@@ -63,13 +62,11 @@ class Watch:
     def _gone(self, rank, before):
         """Whether `rank` has left or died; raises if it had when last looked at."""
         roster = self.view.roster
-        position = roster.position(rank)
-        dead = roster.gone(rank)
-        left = position is not None and position.state == LEFT
-        if before and (dead or left):
+        gone = roster.gone(rank) or roster.left(rank)
+        if before and gone:
             where = judge.whereabouts(roll(self.view, [rank], doors=False))
             raise PeerLost(where, rank)
-        return dead or left
+        return gone
 
     def _hint(self, ranks, waited):
         view = self.view

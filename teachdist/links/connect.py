@@ -19,14 +19,15 @@ import socket
 import time
 from dataclasses import dataclass
 
-from teachdist.links.board import Window, alive
-from teachdist.links.errors import PeerLost
+from teachdist.links.errors import LinkError, PeerLost
+from teachdist.links.page import LEFT
 from teachdist.links.shm import ShmLinks
 from teachdist.links.sockets import Sockets
 from teachdist.links.switchboard import COLLECTIVE, INQUIRY, MAIL, NEWS, hang_up, switchboard
 from teachdist.links.tcp import TcpLinks
 from teachdist.links.threads import ThreadLinks
 from teachdist.links.waiting import TICK
+from teachdist.links.window import Window, alive
 
 log = logging.getLogger("teachdist")
 
@@ -73,6 +74,7 @@ class Roster:
         self._sockets = {p: Sockets(self, p) for p in (COLLECTIVE, MAIL)}
         self._sharing = shm_wanted()
         self._windows = {}
+        self._pageless = set()  # ranks of this host whose page was gone before it was opened
         mine = Card(rank, self.host, os.getpid(), self._door.address, self.secret, page.place)
         self._cards = {rank: mine}
         store.set(self._key(rank), mine.dumps())
@@ -135,7 +137,10 @@ class Roster:
         if peer not in self._windows:
             try:
                 self._windows[peer] = Window(card.board)
-            except OSError:
+            except FileNotFoundError:
+                self._pageless.add(peer)
+                return None
+            except (OSError, ValueError):
                 return None
         return self._windows[peer]
 
@@ -154,6 +159,11 @@ class Roster:
             return offered if generation == self.generation else None
 
         return until_ready(made, peer, patience)
+
+    def left(self, peer):
+        """Whether `peer`, on this host, is known to have left: its page says so, or is gone."""
+        position = self.position(peer)
+        return peer in self._pageless if position is None else position.state == LEFT
 
     def abort_of(self, peer):
         """The failure with which `peer` has released the others, or None; see `Position.abort`."""
@@ -217,6 +227,7 @@ class Links:
             self.kinds[peer] = (
                 self._threads if peer in local else self._shm if peer in sharing else self._tcp
             )
+        self.page.met(self.roster.generation)
         if len(set(self.kinds.values())) == 1:  # as is usual: then there is nothing to split
             link = next(iter(self.kinds.values()))
             self.post, self.take, self.release = link.post, link.take, link.release
@@ -288,6 +299,22 @@ class Links:
                 self._parts.clear()
             self._parts[rnd] = parts
         return parts
+
+    def part(self, patience):
+        """Stay until all who share memory have opened this rank's: what is in it is for them.
+
+        A rank whose part in a call was to give may be through before another has begun.
+        """
+        for peer in [p for p, link in self.kinds.items() if link is self._shm]:
+            with contextlib.suppress(LinkError):  # it has failed, or left, or does not come
+                until_ready(lambda peer=peer: self._has_met(peer), peer, patience)
+
+    def _has_met(self, peer):
+        window = self.roster.window(peer)
+        there = window is not None and not self.roster.gone(peer) and window.abort() is None
+        if not there or window.read().state == LEFT:
+            return True
+        return True if window.met() >= self.roster.generation else None
 
     def close(self):
         """Leave the group's links."""

@@ -254,14 +254,16 @@ class Cluster:
         on = range(self.n) if on is None else on
         self._check_there(on)
         # A cell may have caught the error itself: then it went well, but its group has ended.
-        if self._failed or any(self._ask_everybody(rank.ended)):
+        if self._failed or any(self._call_quietly(rank.ended, on)):
+            everybody = range(self.n)
+            self._check_there(everybody)
             self._failed = False
-            self._ask_everybody(rank.recover, uuid.uuid4().hex)
+            self._call_quietly(rank.recover, everybody, uuid.uuid4().hex)
         return on
 
-    def _ask_everybody(self, function, *args):
-        """Call a function on all ranks without asking first whether they are ready."""
-        asked = self._send(lambda _: (function, args), range(self.n))
+    def _call_quietly(self, function, on, *args):
+        """Call a function on ranks that are known to be ready; what it returned."""
+        asked = self._send(lambda _: (function, args), on)
         self.wait(asked)
         return [task.value for task in asked]
 

@@ -16,12 +16,11 @@ DEFAULT = ("p {name: value for name, value in locals().items() if not name.start
 class ScriptedPdb(pdb.Pdb):
     """A pdb that reads its commands from a list, says each one, and then continues."""
 
-    prompt = ""
-
     def __init__(self, commands):
         script = "\n".join([*commands, "c", ""])
         super().__init__(stdin=io.StringIO(script), stdout=sys.stdout, nosigint=True, readrc=False)
         self.use_rawinput = False
+        self.prompt = ""
 
     def print_stack_entry(self, frame_lineno, prompt_prefix=""):
         """A line of the stack, without the file: for a cell, that is a temporary name."""

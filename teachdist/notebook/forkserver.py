@@ -34,10 +34,19 @@ from teachdist.notebook.guard import AGAIN, LOOK_EVERY, orphaned
 
 PATIENCE = 1.5  # seconds between asking the engines to end and killing them
 TOO_SHORT = 3.0  # an engine that ends by itself before this has failed to start
-TRIES = 3  # an engine that fails to start so often in a row is given up
+TRIES = 3  # when an engine fails to start so often in a row, all is given up
 
 _PR_SET_PDEATHSIG = 1
-_IMPORTS = ("torch.distributed", "teachdist.notebook.engine", "ipykernel.ipkernel")
+_IMPORTS = (
+    "torch.distributed",
+    "teachdist.notebook.engine",
+    "teachdist.notebook.rank",
+    "teachdist.backend",
+    "ipykernel.debugger",
+    "IPython.core.completerlib",
+    "IPython.extensions.storemagic",
+    "tornado.platform.asyncio",
+)
 
 
 class ForkServer:
@@ -110,7 +119,10 @@ class ForkServer:
             asked_for = code in (-signal.SIGKILL, AGAIN)
             failed = lived < TOO_SHORT and not asked_for
             self.failures[rank] = self.failures[rank] + 1 if failed else 0
-            if self.failures[rank] < TRIES and not self.stopping:
+            if self.failures[rank] >= TRIES:
+                print(f"rank {rank} ended {TRIES} times at its start, exit code {code}", flush=True)  # noqa: T201
+                self.stopping = True  # without it the others are of no use
+            elif not self.stopping:
                 self._fork(rank)
 
     def _end_children(self):
@@ -144,6 +156,16 @@ def _serve(rank, engine_args):
     sys.exit(0)
 
 
+def _import(names):
+    """Import what engines will need; not debugpy, as nobody can attach it to an engine."""
+    sys.modules["debugpy"] = None
+    try:
+        for name in names:
+            importlib.import_module(name)
+    finally:
+        del sys.modules["debugpy"]
+
+
 def _learn_colours():
     """Prepare what colours a traceback: a second of CPU, once instead of once per rank."""
     from pygments.lexers import get_lexer_by_name
@@ -157,10 +179,8 @@ def main():
     parent = os.getppid()
     parser = argparse.ArgumentParser(prog="teachdist.notebook.forkserver")
     parser.add_argument("--ranks", type=int, required=True)
-    parser.add_argument("--preload", action="append", default=[], help="import this module too")
     options, engine_args = parser.parse_known_args()
-    for module in (*_IMPORTS, *options.preload):
-        importlib.import_module(module)
+    _import(_IMPORTS)
     _learn_colours()
     gc.collect()
     gc.freeze()  # a collection in a child would touch, and so copy, every shared page

@@ -8,13 +8,13 @@ fires when the starting *thread* ends, and kernels start things from short-lived
     python -m teachdist.notebook.guard [--remove=DIRECTORY] ipyparallel.controller --usethreads
 
 ``DIRECTORY`` (connection files of a cluster that nobody can reach any more) is removed when
-orphaned.
+orphaned: by a process of its own, since the dying ones still write there.
 """
 
 import os
 import runpy
-import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -28,11 +28,21 @@ def orphaned(parent):
     return os.getppid() != parent
 
 
+_REMOVE = """
+import os, shutil, sys, time
+until = time.monotonic() + 20
+while os.path.exists(sys.argv[1]) and time.monotonic() < until:
+    time.sleep(0.5)
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+"""
+
+
 def _end_with(parent, directory):
     while not orphaned(parent):
         time.sleep(LOOK_EVERY)
     if directory:
-        shutil.rmtree(directory, ignore_errors=True)
+        command = [sys.executable, "-I", "-S", "-c", _REMOVE, directory]
+        subprocess.Popen(command, start_new_session=True)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)  # us, and what the module has started
     os._exit(1)

@@ -7,6 +7,7 @@
 %%ranks --on 0,2-3                on some
 %%ranks --predict                 compare with "# predict rank 0: ..." lines (predict.py)
 %%ranks --trace                   draw the collectives that the cell called
+%%ranks --here                    execute it in the notebook's own process too, before the ranks
 %%ranks --as-script [FILE]        the cells so far, as a program for torchrun (script.py)
 """
 
@@ -54,7 +55,7 @@ class RanksMagics(Magics):
 
         ``%ranks status`` says where each rank is, ``interrupt`` sends Ctrl-C, ``restart`` starts
         the processes anew, ``stop`` ends them. For cells: ``--on 0,2``, ``--predict``,
-        ``--trace``, ``--as-script [FILE]``.
+        ``--trace``, ``--here``, ``--as-script [FILE]``.
         """
         try:
             return self._command(line) if cell is None else self._cell(line, cell)
@@ -144,11 +145,12 @@ class RanksMagics(Magics):
     def _cell(self, line, cell):
         words = _Parser(
             "%%ranks",
-            usage="%%ranks [--on RANKS] [--predict] [--trace] [--as-script [FILE]]",
+            usage="%%ranks [--on RANKS] [--predict] [--trace] [--here] [--as-script [FILE]]",
             add_help=False,
         )
         words.add_argument("--on")
         words.add_argument("--trace", action="store_true")
+        words.add_argument("--here", action="store_true")
         words.add_argument("--predict", action="store_true")
         words.add_argument("--as-script", nargs="?", const="", metavar="FILE")
         given = words.parse_args(shlex.split(line))
@@ -160,6 +162,8 @@ class RanksMagics(Magics):
         predicted = predict.predictions(cell, on)
         if given.predict and not predicted:
             raise ValueError("--predict needs a comment line such as: # predict rank 0: 6")
+        if given.here:
+            self._execute_here(line, cell)
         with self._traced(cluster, on) if given.trace else contextlib.nullcontext():
             said = self._execute(cluster, line, cell, on)
         self._cells.append((cell, some))
@@ -168,12 +172,17 @@ class RanksMagics(Magics):
             print(predict.compare(predicted, got))  # noqa: T201
         return None
 
+    def _execute_here(self, line, cell):
+        """Run the cell in this process, for definitions that are needed on both sides."""
+        cell = _numbered(line, cell)
+        name = self.shell.compile.cache(cell, self._number())
+        exec(compile(cell, name, "exec"), self.shell.user_ns)
+
     def _execute(self, cluster, line, cell, on):
         """Run the cell, show what ranks said, raise if one failed; ``{rank: items}``."""
-        if not cell.lstrip().startswith("%%"):
-            cell = f"#%%ranks {line}\n{cell}"  # lines are numbered as in the notebook
+        cell = _numbered(line, cell)
         live = Live()
-        asked = cluster.execute(cell, on, self.shell.execution_count)
+        asked = cluster.execute(cell, on, self._number())
         said = {task.rank: task.items for task in asked}
         try:
             cluster.wait(asked, live.tasks)
@@ -181,6 +190,13 @@ class RanksMagics(Magics):
             live.end()
             show(said)
         return said
+
+    def _number(self):
+        """The number of the cell that is being executed.
+
+        It is in the history already; `execution_count` is that of the next cell in newer IPythons.
+        """
+        return len(self.shell.history_manager.input_hist_parsed) - 1
 
     def _write_script(self, name, cells):
         cluster = self._running()
@@ -210,6 +226,11 @@ class RanksMagics(Magics):
             display(draw(traces))
         else:
             print("no collective of backend teachdist was called")  # noqa: T201
+
+
+def _numbered(line, cell):
+    """The cell with lines numbered as in the notebook."""
+    return cell if cell.lstrip().startswith("%%") else f"#%%ranks {line}\n{cell}"
 
 
 def _shared(n, given):

@@ -115,7 +115,7 @@ class Player {
     this.layout = scene.layout;
     this.follow = null;
     this.speed = 1;
-    this.at = 0;
+    this.at = scene.fault ? scene.rounds.length : 0; // what went wrong is what one wants to see first
     this.playing = false;
     this.calm = matchMedia("(prefers-reduced-motion: reduce)");
     this.build(el);

@@ -9,6 +9,7 @@ process that joined the process group.
 import importlib.metadata
 import json
 import logging
+import re
 import shutil
 import tempfile
 import time
@@ -93,13 +94,10 @@ class Started:
             time.sleep(_LOOK_EVERY)
 
     def _check_alive(self, deadline):
-        engines = list(self._cluster.engines.values())
-        ended = any(engine.state == "after" for engine in engines)
-        if ended or time.monotonic() > deadline:
-            said = "".join(engine.get_output() for engine in engines).strip().splitlines()
-            last = said[-1].strip() if said else "they said nothing"
+        if _has_ended(self._engines) or time.monotonic() > deadline:
             there = len(self.client.ids)
-            raise ClusterError(f"only {there} of {self.n} ranks started; their last words: {last}")
+            last = last_words(self._engines.get_output())
+            raise ClusterError(f"only {there} of {self.n} ranks started; last words: {last}")
 
     def _leave(self, notes):
         """Leave a note for those who attach."""
@@ -131,7 +129,9 @@ class Started:
         if self.client is not None:
             self.client.close()
         if self._cluster is not None:
-            self._cluster.stop_cluster_sync()
+            # The controller last: if we are killed meanwhile, its guard removes the directory.
+            self._cluster.stop_engines_sync()
+            self._cluster.stop_controller_sync()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
         self.client = self._cluster = None
@@ -169,6 +169,31 @@ class Attached:
         if self.client is not None:
             self.client.close()
         self.client = None
+
+
+def _has_ended(engines):
+    """Whether a process of an ipyparallel engine set has ended."""
+    for one in getattr(engines, "launchers", {}).values() or [engines]:
+        process = getattr(one, "process", None)  # remote ones have none here
+        if one.state == "after" or (hasattr(process, "is_running") and not _runs(process)):
+            return True
+    return False
+
+
+def _runs(process):
+    import psutil
+
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def last_words(log):
+    """The line of a log that says best why a process ended: the last error, or the last line."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b|.*\bCRITICAL\b", line)]
+    return (errors or lines or ["none"])[-1]
 
 
 def engines_of(client):

@@ -43,7 +43,7 @@ class Journal:
         self.values = {}
         self.notes = {}
         self._position = 0
-        self._inode = None
+        self._ours = None  # place and bytes of the first record that we wrote
         self._fd = None
 
     @contextlib.contextmanager
@@ -58,13 +58,7 @@ class Journal:
         try:
             self._lock(seconds, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
             status = os.fstat(self._fd)
-            if self._inode is None:
-                self._inode = status.st_ino
-            if (
-                not status.st_nlink
-                or status.st_ino != self._inode
-                or status.st_size < self._position
-            ):
+            if not status.st_nlink or not self._is_the_same():
                 raise JournalGoneError("it was deleted, or replaced by another one")
             self._replay(status.st_size, exclusive)
             yield self
@@ -79,6 +73,7 @@ class Journal:
         with memoryview(record) as rest:
             while len(rest):
                 rest = rest[os.write(self._fd, rest) :]
+        self._ours = self._ours or (self._position, record)
         self._position += len(record)
         self._apply(key, value)
 
@@ -95,6 +90,11 @@ class Journal:
         """Delete the file."""
         with contextlib.suppress(FileNotFoundError):
             Path(self.path).unlink()
+
+    def _is_the_same(self):
+        """Whether our record is where we wrote it. A new file may well get the old one's inode."""
+        place, record = self._ours or (0, b"")
+        return os.pread(self._fd, len(record), place) == record
 
     def _open(self, create):
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

@@ -163,7 +163,6 @@ class Recorder:
         self.call = call
         self._rounds = {}
         self._values = {} if any(t.values for t in traces) else None
-        self._own_blocks = 0
         self._last = call.began
 
     def __call__(self, number, rnd, state):
@@ -185,9 +184,6 @@ class Recorder:
             self._rounds[number] = TracedRound(number, *seen)
         else:
             known._more(*seen)
-        if number == 0 and self.call.op == "all_to_all":
-            own = (c for c in sizes if c // self.call.size == self.call.rank)
-            self._own_blocks += sum(sizes[c] for c in own)
         if self._values is not None:
             held = self._values.setdefault(number, {})
             for chunk, tensor in state.items():
@@ -201,8 +197,6 @@ class Recorder:
         call.rounds = [self._rounds[number] for number in sorted(self._rounds)]
         if self._values is not None:
             _keep_values(call.rounds, self._values)
-        if call.op == "all_to_all":
-            call.nbytes = self._own_blocks  # ranks may differ, so the call itself doesn't say
         if topology is not None:
             call.topology = topology()
         for record in self._traces:

@@ -2,6 +2,9 @@
 
 import pytest
 
+pytestmark = pytest.mark.timeout(480)  # the first to come builds the site
+
+
 PAGE = "algorithms/broadcast.html"  # nothing plays by itself there
 
 

@@ -1,7 +1,10 @@
 """The playground in a browser: Python itself starts in the page, offline, and judges code."""
 
 import pytest
-from conftest import SITE
+from browsing import SITE
+
+pytestmark = pytest.mark.timeout(480)  # the first to come builds the site
+
 
 ENDLESS = "def f(rank, size):\n    while True:\n        yield from ()\n"
 

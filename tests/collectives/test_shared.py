@@ -110,6 +110,13 @@ def test_the_bound_of_all_reduce_is_met_by_direct_when_combining_is_free():
     assert cost("direct", "all_reduce", N, 8, free).seconds == A + N * B
 
 
+def test_formulas_are_told_to_be_without_shared_memory_where_there_is_some():
+    for topology, told in ((SHARED, True), ("ethernet", False), ("loopback", False)):
+        text = str(cost("ring", "all_reduce", N, 4, topology))
+        assert ("formula without shared memory: 2 (p-1) α" in text) == told
+        assert ("formula: 2 (p-1) α" in text) != told
+
+
 CHOSEN = {
     "all_reduce": ("direct", "two_shot"),
     "reduce": ("linear", "two_shot"),

@@ -4,7 +4,7 @@ import socket
 
 import psutil
 import pytest
-from conftest import BACKEND, RANKS, needs_release
+from clusters import BACKEND, RANKS, needs_release
 
 from teachdist import Cluster
 from teachdist.notebook import ClusterError, RanksError
@@ -82,15 +82,28 @@ def test_a_rank_that_raises_frees_the_others_and_is_the_culprit(cluster):
     assert cluster.pull("kept") == [7] * RANKS
 
 
+def control_c(_):
+    raise KeyboardInterrupt
+
+
 def test_control_c_ends_what_ranks_do(cluster):
     asked = cluster.execute("import time\ntime.sleep(100)")
-
-    def control_c(_):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
         cluster.wait(asked, on_progress=control_c)
     assert [task.failure.name for task in asked] == ["KeyboardInterrupt"] * RANKS
+    assert cluster.run(total, 0) == [3] * RANKS
+
+
+def test_some_ranks_work_on_while_others_are_busy(cluster):
+    asked = cluster.execute("import time\ntime.sleep(100)", on=[1])
+    other = cluster.execute("rank + 10", on=[0, 2])
+    cluster.wait(other)
+    assert [task.items[-1][1]["data"]["text/plain"] for task in other] == ["10", "12"]
+    assert cluster.busy == [1]
+    with pytest.raises(ClusterError, match="rank 1 still at work on something earlier"):
+        cluster.run(total, 0)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.wait(asked, on_progress=control_c)
     assert cluster.run(total, 0) == [3] * RANKS
 
 

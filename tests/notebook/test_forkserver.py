@@ -5,7 +5,7 @@ import time
 from teachdist.notebook import forkserver
 
 
-def test_an_engine_that_cannot_start_is_given_up(monkeypatch):
+def test_an_engine_that_cannot_start_is_given_up(monkeypatch, capsys):
     monkeypatch.setattr(forkserver, "_serve", lambda *_: os._exit(3))
     server = forkserver.ForkServer(1, [])
     server._fork(0)
@@ -17,6 +17,8 @@ def test_an_engine_that_cannot_start_is_given_up(monkeypatch):
         server._replace_dead()
         forks += bool(set(server.children) - before)
     assert forks == forkserver.TRIES
+    assert server.stopping
+    assert capsys.readouterr().out == "rank 0 ended 3 times at its start, exit code 3\n"
 
 
 def test_a_rank_that_dies_comes_back_under_its_id(cluster):

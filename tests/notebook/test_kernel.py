@@ -4,7 +4,7 @@ import os
 import time
 
 import pytest
-from conftest import BACKEND, RANKS
+from clusters import BACKEND, RANKS
 from jupyter_client.manager import start_new_kernel
 
 from teachdist.notebook.magics import SHARED
@@ -81,7 +81,8 @@ def test_control_c_ends_the_cell_on_every_rank(kernel):
     messages = kernel.run(cell, until=seen)
     assert errors_of(messages) == ["KeyboardInterrupt"]
     assert time.monotonic() - began < DEADLINE
-    assert text_of(kernel.run("%ranks status")) == f"[ranks 0-{RANKS - 1}] idle\n"
+    while text_of(kernel.run("%ranks status")) != f"[ranks 0-{RANKS - 1}] idle\n":
+        assert time.monotonic() - began < DEADLINE
     assert text_of(kernel.run("%%ranks\nkept")) == f"[ranks 0-{RANKS - 1}] 1\n"
 
 

@@ -2,7 +2,7 @@ import os
 import sys
 
 import pytest
-from conftest import assert_gone, processes_of
+from clusters import assert_gone, processes_of
 
 from teachdist import Cluster
 from teachdist.notebook import launcher

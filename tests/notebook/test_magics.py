@@ -1,7 +1,9 @@
 """The magics, in an IPython without a kernel; see test_kernel.py for what only a kernel does."""
 
+import inspect
+
 import pytest
-from conftest import BACKEND, RANKS, needs_release
+from clusters import BACKEND, RANKS, needs_release
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -46,6 +48,12 @@ def test_equal_answers_collapse(run, capsys):
     assert (
         capsys.readouterr().out == "[rank 0] root\n         3\n[ranks 1-2] worker\n            3\n"
     )
+
+
+def test_ranks_number_a_cell_as_the_notebook_does(run, shell, capsys):
+    cell = "%%ranks\nget_ipython().displayhook.prompt_count"
+    number = shell.run_cell(cell, store_history=True).execution_count
+    assert capsys.readouterr().out == f"[ranks 0-2] {number}\n"
 
 
 def test_on_some_ranks(run, capsys):
@@ -100,6 +108,24 @@ def test_trace_draws_the_calls_of_the_cell(run, capsys):
         run("--trace", "1 / 0")
     run("--trace --on 1", "2")
     assert "[rank 1] 2" in capsys.readouterr().out
+
+
+def test_cells_have_the_numbers_of_the_notebook(shell, run, capsys):
+    """As in a traceback: In[3] is the third cell, on the ranks as well."""
+    run("", "1")
+    code = "from teachdist.diagnose.sites import place\nplace((lambda: 0).__code__.co_filename, 7)"
+    done = shell.run_cell(f"%%ranks\n{code}", store_history=True)
+    assert f"[ranks 0-2] 'cell {done.execution_count}, line 7'" in capsys.readouterr().out
+
+
+def test_here_too(shell, run, capsys):
+    run("--here", "def double(x):\n    return 2 * x\n\ndouble(4)")
+    assert capsys.readouterr().out == "[ranks 0-2] 8\n"
+    assert shell.user_ns["double"](5) == 10
+    assert inspect.getsource(shell.user_ns["double"]) == "def double(x):\n    return 2 * x\n"
+    with pytest.raises(ZeroDivisionError):
+        run("--here", "print('first here'); 1 / 0")
+    assert capsys.readouterr().out == "first here\n"
 
 
 def test_tracebacks_have_the_lines_of_the_notebook(run):

@@ -21,8 +21,14 @@ def test_unknown_launcher_names_the_known_ones():
         Cluster(2, launcher="nonsense")
 
 
-def test_engines_that_do_not_start_are_reported(monkeypatch):
-    monkeypatch.setattr(processes.launcher, "_ENGINE_ARGS", ["--nonsense-argument=1"])
-    monkeypatch.setattr(processes.launcher.StockEngine, "find_args", lambda _: ["false"])
-    with pytest.raises(ClusterError, match="only 0 of 1 ranks started"):
-        Cluster(1, launcher="stock")
+@pytest.mark.parametrize("launcher", ["fork", "stock"])
+def test_engines_that_do_not_start_are_reported(monkeypatch, launcher):
+    monkeypatch.setattr(processes.launcher, "_ENGINE_ARGS", ["--IPEngine.id=nonsense"])
+    with pytest.raises(ClusterError, match=r"only 0 of 1 ranks started; last words: .*nonsense"):
+        Cluster(1, launcher=launcher)
+
+
+def test_last_words():
+    assert processes.last_words("a\nValueError: x\n  more\nbye\n\n") == "ValueError: x"
+    assert processes.last_words("a\nbye\n") == "bye"
+    assert processes.last_words("") == "none"

@@ -1,7 +1,7 @@
 import time
 
 import pytest
-from conftest import RANKS, needs_release
+from clusters import RANKS, needs_release
 
 from teachdist.notebook import RanksError
 from teachdist.notebook.status import RankStatus, Status

@@ -409,6 +409,17 @@ def test_queues_work_with_check_and_wait(queues):
     assert store.check(["q"]) is False
 
 
+@pytest.mark.parametrize("kind", OURS)
+def test_a_queue_and_a_value_of_one_name(makers, kind):
+    """The documentation warns of it. In ours they are two things: neither spoils the other."""
+    store = getattr(makers, kind)()
+    store.set("k", "value")
+    store.queue_push("k", "item")
+    assert store.get("k") == b"value"
+    assert store.queue_pop("k") == b"item"
+    assert store.get("k") == b"value"
+
+
 def test_every_value_is_popped_once(queues):
     store = queues()
     clones = [store.clone() for _ in range(3)]
@@ -416,7 +427,7 @@ def test_every_value_is_popped_once(queues):
     def take(clone):
         return [clone.queue_pop("q") for _ in range(5)]
 
-    # torch's clients may find the queue empty when another was faster; ours wait again.
+    # Whoever was woken, and found another one faster, waits again.
     with ThreadPoolExecutor(3) as pool:
         for i in range(15):
             store.queue_push("q", str(i))
@@ -425,34 +436,51 @@ def test_every_value_is_popped_once(queues):
 
 
 @pytest.mark.parametrize("kind", ["torchs_tcp", *OURS])
-def test_a_push_wakes_one_of_those_that_wait(makers, kind):
+def test_a_push_wakes_one_of_those_that_wait(makers, kind, monkeypatch):
     """Told apart by the time-out: one returns, the others wait in vain."""
+    began = []
+    deadline = base.Deadline.__init__
+    monkeypatch.setattr(
+        base.Deadline,
+        "__init__",
+        lambda self, seconds: (deadline(self, seconds), began.append(1))[0],
+    )
     store = getattr(makers, kind)(timedelta(seconds=2))
     clones = [store.clone() for _ in range(3)]
-    at_work = threading.Barrier(4)
 
     def wait(clone):
-        at_work.wait()
         try:
             return clone.wait(["q"])
         except dist.DistStoreError:
             return "in vain"
 
-    with ThreadPoolExecutor(3) as pool:
+    how_many_wait = {
+        "our_tcp": lambda: len(store._server._waits.report()),
+        "our_prefix": lambda: len(store.underlying_store._server._waits.report()),
+        "our_hash": lambda: len(store._waits.report()),
+        "our_file": lambda: len(began),
+    }.get(kind, asleep_for_a_while())
+    with ThreadPoolExecutor(3, "waiter") as pool:
         ends = [pool.submit(wait, clone) for clone in clones]
-        at_work.wait()
-        wait_until_asleep(store, clones)
+        while how_many_wait() < 3:
+            time.sleep(0.002)
         store.queue_push("q", "only one")
         assert sorted(end.result(20) or "woken" for end in ends) == ["in vain", "in vain", "woken"]
 
 
-def wait_until_asleep(store, clones):
-    """There's no way to ask torch's client whether it waits: look at the threads for a while."""
-    quiet = 0
-    while quiet < 30:
-        time.sleep(0.01)
-        asleep = [thread_state(t) == "S" for t in threading.enumerate() if "Pool" in t.name]
-        quiet = quiet + 1 if sum(asleep) >= len(clones) else 0
+def asleep_for_a_while():
+    """Counts the waiters that have been asleep whenever we looked, 30 times in a row.
+
+    There's no way to ask torch's server who waits.
+    """
+    seen = []
+
+    def count():
+        waiters = [thread for thread in threading.enumerate() if "waiter" in thread.name]
+        seen.append(sum(thread_state(thread) == "S" for thread in waiters))
+        return min(seen[-30:]) if len(seen) >= 30 else 0
+
+    return count
 
 
 def thread_state(thread):
@@ -499,6 +527,19 @@ def test_timeout_by_default(module, tmp_path):
         module.FileStore(str(tmp_path / "store")),
     ]
     assert [store.timeout for store in with_none] == [timedelta(seconds=300)] * 3
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_a_timeout_of_zero(makers, kind):
+    """It means that there's none; we give up after some weeks all the same."""
+    store = getattr(makers, kind)()
+    store.set_timeout(timedelta(0))
+    assert store.timeout == timedelta(0)
+    assert base.Store.seconds(store) == base.FOREVER
+    with ThreadPoolExecutor(1) as pool:
+        end = pool.submit(store.get, "k")
+        store.clone().set("k", "v")
+        assert end.result(20) == b"v"
 
 
 @pytest.mark.parametrize("kind", OURS)
@@ -641,6 +682,16 @@ def test_a_server_ends_with_the_group_that_stood_on_it():
         return False
 
     assert run_ranks(1, port_is_free_again, backend=None) == [True]
+
+
+# exceptions
+
+
+def test_exceptions():
+    for error in (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError):
+        assert issubclass(error, dist.DistError)
+    assert issubclass(dist.DistError, RuntimeError)
+    assert issubclass(dist.QueueEmptyError, dist.DistStoreError)
 
 
 def test_the_lists_of_kinds_are_right():

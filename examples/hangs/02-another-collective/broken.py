@@ -10,7 +10,7 @@ import torch.distributed as dist
 def main(rank):
     loss = torch.full((10,), float(rank))
     if rank == 1:
-        dist.broadcast(loss, src=1)
+        dist.broadcast(loss, src=0)
     else:
         dist.all_reduce(loss)
 

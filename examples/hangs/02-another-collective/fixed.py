@@ -10,7 +10,7 @@ import torch.distributed as dist
 def main(rank):
     loss = torch.full((10,), float(rank))
     dist.all_reduce(loss)
-    dist.broadcast(loss, src=1)
+    dist.broadcast(loss, src=0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Rank 0 stopped in pdb and had enough. (Here the prompt is answered by the program: raise BdbQuit is what q does.)
+"""Rank 0 stopped in pdb and had enough: q. (BdbQuit is what q raises.)
 
 torchrun --nproc-per-node 2 broken.py
 """

@@ -1,0 +1,80 @@
+import pytest
+import torch.distributed as dist
+
+from teachdist import stores
+
+from .kinds import SHORT
+
+both = pytest.mark.parametrize("module", [dist, stores], ids=["torchs", "ours"])
+
+
+@both
+def test_prefixes_keep_keys_apart(module):
+    below = module.HashStore()
+    a, b = module.PrefixStore("a", below), module.PrefixStore("b", below)
+    a.set("k", "1")
+    b.set("k", "2")
+    assert a.get("k") == b"1"
+    assert b.get("k") == b"2"
+    assert below.get("a/k") == b"1"
+
+
+@both
+def test_it_wraps_each_of_the_three(module, tmp_path):
+    for below in (
+        module.TCPStore("127.0.0.1", 0, is_master=True),
+        module.FileStore(str(tmp_path / "store"), 1),
+        module.HashStore(),
+    ):
+        module.PrefixStore("p", below).set("k", "v")
+        assert below.get("p/k") == b"v"
+
+
+@both
+def test_parameters_by_name(module):
+    below = module.HashStore()
+    assert module.PrefixStore(prefix="p", store=below).underlying_store is below
+
+
+@both
+def test_underlying_store(module):
+    below = module.HashStore()
+    assert module.PrefixStore("p", below).underlying_store is below
+
+
+@both
+def test_nesting(module):
+    below = module.HashStore()
+    outer = module.PrefixStore("outer", module.PrefixStore("inner", below))
+    outer.set("k", "v")
+    assert below.list_keys() == ["inner/outer/k"]
+    assert outer.list_keys() == ["k"]
+    assert outer.underlying_store.underlying_store is below
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(dist, stores), (stores, dist)])
+def test_torchs_and_ours_in_each_other(outer, inner):
+    below = inner.HashStore()
+    store = outer.PrefixStore("p", below)
+    store.set("k", "v")
+    assert below.get("p/k") == b"v"
+    assert store.add("n", 2) == 2
+    assert store.num_keys() == 2
+
+
+@both
+def test_the_time_out_is_that_of_the_store_below(module):
+    below = module.HashStore()
+    store = module.PrefixStore("p", below)
+    store.set_timeout(SHORT)
+    assert store.timeout == below.timeout == SHORT
+
+
+def test_only_keys_of_the_prefix_are_listed():
+    below = stores.HashStore()
+    store = stores.PrefixStore("p", below)
+    below.set("other", "1")
+    below.set("pk", "1")
+    store.set("k", "v")
+    assert store.list_keys() == ["k"]
+    assert store.num_keys() == 3
