@@ -217,7 +217,7 @@ class Mail:
         queues = [channel.queue for channel in self.sockets.connections.values()]
         queues += self._unsent.values()
         sends = [letter for queue in queues for letter, _ in queue if letter is not None]
-        return sends + self._receives
+        return [*sends, *self._receives, *self._filling.values()]
 
     def close(self, flush=0.0):
         """Let sends go out for at most `flush` seconds, then end every open operation."""
@@ -235,6 +235,7 @@ class Mail:
             for letter in self._pending():
                 self._settled.append((letter, PeerLost("the group was shut down", letter.peer)))
             self._receives.clear()
+            self._filling.clear()
             self._readers.clear()
             self.sockets.close()
         self._tell()

@@ -88,6 +88,34 @@ def test_receives_posted_first_are_served_in_order(hosts):
     perform(scene, hosts)
 
 
+def test_from_whoever_sends(hosts):
+    def scene(rank):
+        if rank:
+            dist.send(torch.tensor([float(rank)]), 0)
+            return
+        seen = {}
+        for _ in range(2):
+            y = torch.zeros(1)
+            source = dist.recv(y)
+            seen[source] = y.item()
+        assert seen == {1: 1.0, 2: 2.0}
+
+    perform(scene, hosts, n=3)
+
+
+def test_sends_that_nobody_waits_for_arrive(hosts):
+    def scene(rank):
+        x, y = torch.full((500_000,), 1.0 + rank), torch.zeros(500_000)
+        other = 1 - rank
+        work = dist.isend(x, other), dist.irecv(y, other)
+        until = time.monotonic() + 20
+        while not all(w.is_completed() for w in work) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert y.eq(2.0 - rank).all()
+
+    perform(scene, hosts)
+
+
 def test_what_was_sent_before_a_rank_left_can_be_received(hosts):
     """Rank 0 sends and destroys its group; rank 1 looks only then."""
 
