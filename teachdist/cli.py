@@ -22,7 +22,12 @@ def main(argv=None):
         command = commands.add_parser(name, help=text, description=text)
         declare(command)
         command.set_defaults(run=run)
-    arguments = parser.parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given and given[0] in COMMANDS and hasattr(COMMANDS[given[0]][0], "delegates"):
+        name, *more = given
+        arguments = argparse.Namespace(command=name, run=COMMANDS[name][0], more=more)
+    else:
+        arguments = parser.parse_args(given)
     try:
         return int(arguments.run(arguments) or 0)
     except KeyboardInterrupt:
@@ -82,6 +87,11 @@ def prove(arguments):
         if name not in defined:
             raise ValueError(f"{path} defines no {name}")
         algorithm = defined[name]
+    if not 1 <= arguments.least <= arguments.ranks:
+        raise ValueError(
+            f"--ranks {arguments.ranks}: needs at least 1 rank, and no fewer than --least "
+            f"{arguments.least}"
+        )
     sizes = range(arguments.least, arguments.ranks + 1)
     result = check(algorithm, op=arguments.op, ranks=sizes)
     print(result)
@@ -128,17 +138,15 @@ def course_folder():
 
 
 def delegated(module):
-    """A command whose module has a `main(argv)` with help texts of its own."""
+    """A command whose module has a `main(argv)` with arguments and help texts of its own."""
 
     def run(arguments):
         from importlib import import_module
 
         return import_module(module).main(arguments.more)
 
-    def declare(command):
-        command.add_argument("more", nargs=argparse.REMAINDER, help="see its own --help")
-
-    return run, declare
+    run.delegates = True
+    return run, nothing
 
 
 def report(arguments):

@@ -40,7 +40,7 @@ def names(text):
 def main(arguments=None):
     """Run the benchmark; the exit status."""
     if not isinstance(arguments, argparse.Namespace):
-        parser = argparse.ArgumentParser(prog="teachdist.bench", description="compare with gloo")
+        parser = argparse.ArgumentParser(prog="teachdist bench", description="compare with gloo")
         fill(parser)
         arguments = parser.parse_args(arguments)
     unknown = [op for op in arguments.ops if op not in CASES]

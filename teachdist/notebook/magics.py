@@ -70,7 +70,7 @@ class RanksMagics(Magics):
         words.add_argument("--backend", default="teachdist")
         words.add_argument("--launcher")
         words.add_argument("--profile")
-        given = words.parse_args(shlex.split(line))
+        given = words.parse_args(shlex.split(line, comments=True))
         controls = {
             "status": self._status,
             "interrupt": lambda: self._running().interrupt(),
@@ -153,7 +153,7 @@ class RanksMagics(Magics):
         words.add_argument("--here", action="store_true")
         words.add_argument("--predict", action="store_true")
         words.add_argument("--as-script", nargs="?", const="", metavar="FILE")
-        given = words.parse_args(shlex.split(line))
+        given = words.parse_args(shlex.split(line, comments=True))
         cluster = self._running()
         some = None if given.on is None else _checked(parse_ranks(given.on), cluster.n)
         if given.as_script is not None:

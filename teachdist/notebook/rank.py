@@ -57,10 +57,13 @@ def host_store(address, port, timeout):
 def join(rank, world_size, backend, address, port, timeout):
     """Become ``rank`` of ``world_size``: make the process group, fill the namespace.
 
-    The names ``torch``, ``dist``, ``rank`` and ``world_size`` are there for the cells.
+    The names ``torch``, ``dist``, ``teachdist``, ``rank`` and ``world_size`` are there for the
+    cells.
     """
     import torch
     import torch.distributed as dist
+
+    import teachdist
 
     if backend == "teachdist":
         importlib.import_module("teachdist.backend")  # registers itself
@@ -74,7 +77,8 @@ def join(rank, world_size, backend, address, port, timeout):
     _kept.update(rank=rank)
     # Short enough to read, and the same on every rank.
     torch.set_printoptions(threshold=100, linewidth=88)
-    push({"torch": torch, "dist": dist, "rank": rank, "world_size": world_size})
+    names = {"torch": torch, "dist": dist, "teachdist": teachdist}
+    push({**names, "rank": rank, "world_size": world_size})
     _listen()
 
 

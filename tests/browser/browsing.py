@@ -27,6 +27,7 @@ class Visit:
         self.context = browser.new_context(**context)
         self.page = self.context.new_page()
         self.troubles = []
+        self.forgiven = None  # a word: troubles with it were to be expected
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
         self.page.on("requestfailed", self._failed)

@@ -132,11 +132,11 @@ def test_a_page_becomes_slides_and_back(visit):
 def test_it_opens_from_a_memory_stick(visit):
     desk = {"width": 1280, "height": 800}
     one = visit("index.html", address=SITE.as_uri() + "/", viewport=desk, reduced_motion="reduce")
+    one.forgiven = "search"  # browsers let no page read a file: search needs a server
     one.page.get_by_role("button", name="One round on").first.click()
     assert float(one.page.locator(".player").first.get_attribute("data-at")) >= 1
     one.page.click("text=Take the course")
     assert one.page.url.endswith("course/index.html")
-    one.troubles = [trouble for trouble in one.troubles if "search" not in trouble]
 
 
 def test_the_scenes_on_the_pages_are_those_of_the_catalogue(site):
