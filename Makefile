@@ -37,12 +37,17 @@ format: $(VENV)/.dev
 notebooks: $(VENV)/.dev
 	$(BIN)/python -m teachdist.notebook.execute notebooks/*.ipynb
 
-# The tests of pages and of JupyterLab need a browser; what can't be installed is skipped, and says so.
+# What some tests need beyond Python: a browser, MPI's and SSH's launchers, network namespaces.
+# Installed where apt can; otherwise those tests are skipped, and say so.
 chromium:
-	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 \
-	|| { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] \
-	     && { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends chromium >/dev/null; }; } \
-	|| echo "no Chromium and no way to install it here: the browser tests will be skipped"
+	@missing=""; \
+	for need in chromium:chromium mpiexec:openmpi-bin sshd:openssh-server ip:iproute2 npm:npm; do \
+	  PATH="$$PATH:/usr/sbin:/sbin" command -v $${need%%:*} >/dev/null 2>&1 || missing="$$missing $${need##*:}"; \
+	done; \
+	[ -z "$$missing" ] || { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] \
+	  && apt-get -qq update \
+	  && DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends $$missing >/dev/null; } \
+	|| echo "not installed here:$$missing; tests that need it will be skipped"
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "teachdist needs Python 3.11 or newer; name one: make PYTHON=python3.11")'
