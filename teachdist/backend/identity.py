@@ -75,6 +75,8 @@ def identify(member):
         return Identity(f"{life}/local/{short}/{count}", life, world.store, world, site)
     again = store.add(f"teachdist/{life}/made/{number}", 1)
     key = f"{life}/{member.name}/{again}"
+    if member.size == 1:  # it has nobody to meet: others may give the name to theirs
+        return Identity(f"{key}/alone/{number}", life, store, world, site)
     _agree(member, f"teachdist/{key}/ranks", json.dumps([ranks, number, site]))
     return Identity(key, life, store, world, site)
 

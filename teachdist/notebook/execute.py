@@ -9,6 +9,7 @@ cell that fails leaves the file as it was, unless it is tagged ``raises-exceptio
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -35,15 +36,11 @@ def execute(path):
     from traitlets.config import Config
 
     path = Path(path)
-    os.environ["TEACHDIST_LIVE"] = "0"  # the kernel inherits it
-    # Hints of waiting ranks come only on a slow machine, and hold times.
-    os.environ.update(TEACHDIST_LOG="error", TORCH_CPP_LOG_LEVEL="ERROR")
-    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     stored = _with_ids(json.loads(path.read_text(encoding="utf-8")))
     notebook = nbformat.reads(json.dumps(stored), as_version=4)
     # Nothing listens on a port: kernel and client meet in files of a directory of our own, named
     # by an absolute path, since the two run in different directories.
-    with tempfile.TemporaryDirectory(prefix="teachdist-kernel-") as meeting:
+    with tempfile.TemporaryDirectory(prefix="teachdist-kernel-") as meeting, _recorded():
         kernel = {"transport": "ipc", "ip": os.path.join(meeting, "kernel")}
         NotebookClient(
             notebook,
@@ -57,6 +54,20 @@ def execute(path):
         ).execute()
     clean(notebook)
     return nbformat.writes(notebook) + "\n"
+
+
+@contextlib.contextmanager
+def _recorded():
+    """An environment, which the kernel inherits, for outputs that are kept and compared."""
+    before = dict(os.environ)
+    # Hints of waiting ranks come only on a slow machine, and hold times.
+    os.environ.update(TEACHDIST_LIVE="0", TEACHDIST_LOG="error", TORCH_CPP_LOG_LEVEL="ERROR")
+    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def clean(notebook):

@@ -59,6 +59,12 @@ THINGS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _live(monkeypatch):
+    """As a reader sees it, not as a notebook is stored."""
+    monkeypatch.delenv("TEACHDIST_LIVE", raising=False)
+
+
 @pytest.mark.parametrize("thing", THINGS)
 def test_a_picture_is_text_and_an_image_that_sanitisers_keep(thing):
     bundle = THINGS[thing]()._repr_mimebundle_()
