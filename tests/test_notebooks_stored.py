@@ -198,5 +198,5 @@ def test_what_tags_allow():
 def test_of_a_traceback_only_paths_count():
     error = {"output_type": "error", "ename": "E", "evalue": "3 s", "traceback": ["0x7f3a12cd"]}
     assert complaints(notebook(code(outputs=[error]))) == []
-    error["traceback"] = ["\x1b[32mFile /root/x.py:3\x1b[0m"]
-    assert complaints(notebook(code(outputs=[error]))) == ["code cell 1 shows a path: /root/x.py:3"]
+    error["traceback"] = ["\x1b[32mFile /home/x.py:3\x1b[0m"]
+    assert complaints(notebook(code(outputs=[error]))) == ["code cell 1 shows a path: /home/x.py:3"]
