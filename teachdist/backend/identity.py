@@ -75,9 +75,9 @@ def identify(member):
         return Identity(f"{life}/local/{short}/{count}", life, world.store, world, site)
     again = store.add(f"teachdist/{life}/made/{number}", 1)
     key = f"{life}/{member.name}/{again}"
-    if member.size == 1:  # it has nobody to meet: others may give the name to theirs
-        return Identity(f"{key}/alone/{number}", life, store, world, site)
     _agree(member, f"teachdist/{key}/ranks", json.dumps([ranks, number, site]))
+    if member.size == 1:
+        key = f"{key}/alone/{number}"
     return Identity(key, life, store, world, site)
 
 
@@ -95,7 +95,8 @@ def _agree(member, key, mine):
     first = json.loads(member.store.compare_set(key, "", mine))
     ranks, number, site = first
     own, me, here = json.loads(mine)
-    if ranks != own:
+    alone = all(len(json.loads(each)) == 1 for each in (ranks, own))  # they have nobody to meet
+    if ranks != own and not alone:
         raise ValueError(
             f'new_group: rank {me} makes group "{member.name}" of ranks {own} at {here}, but rank '
             f'{number} has made group "{member.name}" of ranks {ranks} at {site}. Every rank of '
