@@ -213,7 +213,7 @@ def without_descriptors(rank):
 def test_no_descriptors_are_left(hosts):
     outcomes = play(without_descriptors, n=2, hosts=hosts)
     assert [o.error for o in outcomes] == [None, None]
-    poor_said, seconds = outcomes[1].value
+    poor_said, _ = outcomes[1].value
     assert "open files" in poor_said or "descriptor" in poor_said
     assert all(o.value[0] is not None for o in outcomes)
     assert all(o.value[1] < 2 + SOON for o in outcomes)
