@@ -66,18 +66,6 @@ class Call:
     kept: object = None  # see `again.py`
     script: object = None
 
-    def check_plan(self, plan):
-        """Refuse an algorithm that passes on chunks of which only their sender knows the size."""
-        if self.foreign is not None:
-            return
-        own = self.bind(plan.chunks)[0]
-        for rnd in plan.rounds:
-            if any(chunk not in own for chunks in rnd.sends.values() for chunk in chunks):
-                raise ValueError(
-                    f"{self.words}: algorithm {plan.algorithm!r} passes parts on through other "
-                    "ranks, which do not know the size of unequal ones; choose pairwise or direct"
-                )
-
     def complete(self):
         """After the last round: finish reductions, copy back to strided or GPU tensors."""
         for tensor in self.after:

@@ -39,7 +39,7 @@ from teachdist.backend.profiling import opened
 from teachdist.diagnose import Watch, call_site
 from teachdist.links import LinkError, Mismatch, Patience, PeerLost, TimedOut
 from teachdist.links.board import IN_CALL
-from teachdist.links.connect import until_ready
+from teachdist.links.roster import until_ready
 from teachdist.links.waiting import TICK
 
 # Native backends that hang in a call that failed: their end would wait for it.

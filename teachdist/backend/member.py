@@ -177,8 +177,6 @@ class Member:
                 self._first_call(patience)
                 route = self.routes.of(call)
             call.route = route
-            if call.foreign is None:
-                call.check_plan(route.plan)
             exchange = route.exchange
             exchange.begin(sequence, words, patience)
             observer = self._recorder(call, words, sequence, route) if tracing.active() else None

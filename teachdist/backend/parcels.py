@@ -13,8 +13,8 @@ from teachdist.backend import failure
 from teachdist.backend.work import Work, done
 from teachdist.diagnose import Watch, call_site
 from teachdist.links import Header, LinkError, Patience
+from teachdist.links.desk import Letter
 from teachdist.links.header import POINT_TO_POINT
-from teachdist.links.mail import Letter
 
 
 @dataclass(slots=True)

@@ -84,7 +84,7 @@ class Writer:
     def step(self, turn):
         """Write down one turn."""
         rnd = turn.rnd
-        step = Step(turn, {chunk: view_bytes(self.state[chunk]) for chunk in rnd.published}, {})
+        step = Step(turn, {chunk: view_bytes(self._value(chunk)) for chunk in rnd.published}, {})
         written = {}
         for way in rnd.places:
             chunk = way[1]
@@ -106,6 +106,12 @@ class Writer:
         if self.traced:
             step.state = dict(self.state)
         return step
+
+    def _value(self, chunk):
+        value = self.state.get(chunk)
+        if value is None and self._numel(chunk) == 0:  # no more pieces of it: none came
+            return scratch(0, self.dtype)
+        return self.state[chunk]
 
     def _numel(self, chunk):
         known = self.state.get(chunk)

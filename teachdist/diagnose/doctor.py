@@ -17,7 +17,7 @@ import time
 from teachdist.diagnose import judge, stacks
 from teachdist.diagnose.places import ABSENT, CALL, CLOSED, DEAD, GONE, SILENT, USER
 from teachdist.diagnose.survey import Survey, cards_in, cards_of_store, open_store
-from teachdist.links.connect import this_host
+from teachdist.links.address import this_host
 
 _STATES = {
     CALL: "in call",

@@ -31,8 +31,9 @@ from teachdist.diagnose.places import (
     Elsewhere,
     Place,
 )
-from teachdist.links.connect import Card, this_host
+from teachdist.links.address import this_host
 from teachdist.links.page import IN_CALL, LEFT
+from teachdist.links.roster import Card
 from teachdist.links.window import alive, positions_of
 
 JOB = "TEACHDIST_JOB"

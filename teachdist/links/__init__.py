@@ -10,11 +10,12 @@ messages over (`threads.py`).
 Nothing here knows collectives or process groups: a message is a `Header` and flat tensors.
 """
 
-from teachdist.links.connect import Card, Links, Roster
+from teachdist.links.connect import Links
 from teachdist.links.errors import Interrupted, LinkError, Mismatch, PeerLost, Stranger, TimedOut
 from teachdist.links.exchange import Exchange
 from teachdist.links.header import Header
 from teachdist.links.mail import Mail
+from teachdist.links.roster import Card, Roster
 from teachdist.links.waiting import Patience
 
 __all__ = [

@@ -1,15 +1,9 @@
 """Mail: messages from one rank to another, matched by sender and tag.
 
 Collectives are rounds that all ranks enter together; point-to-point messages come when the
-sender likes. So they have connections of their own, and a desk where both sides are sorted:
+sender likes. So they have connections of their own, and a desk where they are matched (`desk.py`).
 
-    posted receives  (source or any, tag) ---+
-                                             +--> the first that fit each other, in order
-    messages arrived (source, tag)       ----+
-
-A message that nobody has asked for yet waits in memory ("unexpected" in MPI's terms). That is
-what lets two ranks send to each other at once, with messages larger than any buffer of the
-system: while a rank waits for its own send to go out it keeps taking in what comes.
+    send(x, 1) --> queue --> connection with 1 ~~~> connection with 0 --> desk --> recv(y, 0)
 
 Whoever waits does the work: the caller of a blocking operation drives the connections itself,
 which saves two changes of thread per message. One drives, others wait for it. Operations that
@@ -23,50 +17,18 @@ knows the difference.
 import contextlib
 import select
 import threading
-import time
 from collections import deque
 
-from teachdist.links.errors import LinkError, Mismatch, PeerLost
-from teachdist.links.header import GOODBYE, POINT_TO_POINT, SIZE, Header
-from teachdist.links.signals import SPIN, give_way, look
+from teachdist.links.desk import Arrived, Desk, misfit
+from teachdist.links.errors import LinkError, PeerLost
+from teachdist.links.header import GOODBYE, SIZE, Header
+from teachdist.links.signals import spin
 from teachdist.links.waiting import Patience
 from teachdist.links.wire import BROKEN, broken
 
 PATIENT = 0.005  # seconds that an operation waits for its caller before a thread takes it on
 SMALL = 1 << 16  # bytes of a message that may be sent before it could be waited for
 IDLE_LOOKS = 20  # looks without traffic after which the thread goes to sleep
-
-
-class Letter:
-    """One operation: a send on its way or a receive that waits; `done` once it is over."""
-
-    def __init__(self, peer, tag, buffer, kind, on_done=None, fits=None):
-        self.peer = peer  # None: receive from anybody
-        self.tag = tag
-        self.buffer = buffer
-        self.kind = kind  # "send" or "recv"
-        self.source = None
-        self.error = None
-        self.done = False
-        self.fits = fits  # the fingerprint that the other side must have
-        self._on_done = on_done
-
-    def finish(self, error=None):
-        """Settle the operation; tells who asked to be told."""
-        self.error = error
-        self.done = True
-        told, self._on_done = self._on_done, None
-        if told is not None:
-            told(self)
-
-
-class Arrived:
-    """A message in memory."""
-
-    __slots__ = ("data", "header", "source", "words")
-
-    def __init__(self, source, header, words, data):
-        self.source, self.header, self.words, self.data = source, header, words, data
 
 
 class Mail:
@@ -81,13 +43,12 @@ class Mail:
         self._driver = None  # "caller" or "thread", while one drives
         self._callers = 0
         self._watchers = 0  # who wait for the driver
-        self._receives = []
-        self._arrived = []
+        self._desk = Desk()
         self._unsent = {}  # peer -> messages that wait for a connection
         self._readers = {}
         self._filling = {}  # peer -> receive into which a message is being read
         self._moved = False  # whether the last look brought a message
-        self._settled = []  # (letter, error), to be told without the lock
+        self._settled = self._desk.settled  # (letter, error), to be told without the lock
         self._poll = select.poll()
         self._polled = {}
         self._thread = None
@@ -117,7 +78,7 @@ class Mail:
             header = Header.unpack(head[:SIZE])
             words = head[SIZE : SIZE + header.words].decode(errors="replace")
             with self._lock:
-                self._take(Arrived(letter.peer, header, words, bytes(letter.buffer)))
+                self._desk.take(Arrived(letter.peer, header, words, bytes(letter.buffer)))
                 self._settled.append((letter, None))
         else:
             head = memoryview(head)
@@ -135,7 +96,7 @@ class Mail:
     def receive(self, letter):
         """Post a receive; bytes go into its buffer, the sender's rank into `source`."""
         with self._lock:
-            self._post(letter)
+            self._desk.post(letter)
         if self._settled:
             self._tell()
         self._nudge(letter)
@@ -217,7 +178,7 @@ class Mail:
         queues = [channel.queue for channel in self.sockets.connections.values()]
         queues += self._unsent.values()
         sends = [letter for queue in queues for letter, _ in queue if letter is not None]
-        return [*sends, *self._receives, *self._filling.values()]
+        return [*sends, *self._desk.receives, *self._filling.values()]
 
     def close(self, flush=0.0):
         """Let sends go out for at most `flush` seconds, then end every open operation."""
@@ -234,7 +195,7 @@ class Mail:
         with self._lock:
             for letter in self._pending():
                 self._settled.append((letter, PeerLost("the group was shut down", letter.peer)))
-            self._receives.clear()
+            self._desk.receives.clear()
             self._filling.clear()
             self._readers.clear()
             self.sockets.close()
@@ -285,7 +246,7 @@ class Mail:
                     self._changed.notify_all()
 
     def _progress(self, patience):
-        sources = {letter.peer for letter in self._receives}
+        sources = {letter.peer for letter in self._desk.receives}
         if None in sources:
             sources = set(range(self.roster.size))
         connections = self.sockets.connections
@@ -341,7 +302,7 @@ class Mail:
             yield from channel.fill(memoryview(rest))
             words = rest[: header.words].decode(errors="replace")
             message = Arrived(peer, header, words, None)
-            letter = self._claim(message)
+            letter = self._desk.claim(message)
             wrong = None if letter is None else misfit(letter, message)
             if letter is not None and wrong is None:
                 self._filling[peer] = letter
@@ -355,22 +316,15 @@ class Mail:
             message.data = bytearray(header.length)
             yield from channel.fill(memoryview(message.data))
             if wrong is None:
-                self._take(message)
+                self._desk.take(message)
             yield True
 
     def _stirs(self):
         """For a moment look, yielding, whether something comes by itself."""
-        connections = self.sockets.connections.values()
-        until = time.monotonic() + SPIN
-        while True:
-            seen = False
-            for channel in connections:
-                if channel.stirred():
-                    return True
-                seen = seen or channel.can_stir
-            if not seen or time.monotonic() > until:
-                return False
-            give_way()
+        channels = list(self.sockets.connections.values())
+        if not any(channel.can_stir for channel in channels):
+            return False
+        return spin(lambda: any(channel.stirred() for channel in channels))
 
     def _sleep(self, patience):
         """Block until a connection or the bell rings; False if nothing did within a tick."""
@@ -383,9 +337,9 @@ class Mail:
             self._poll.register(fd, watched[fd])
         self._polled = watched
         awake = [channel for channel in channels if not channel.drowse()]
-        ready = look(self._poll) if awake or not any(ch.can_stir for ch in channels) else []
-        if not ready and not awake:
-            ready = self._poll.poll(patience.tick() * 1000)
+        if not (awake or any(channel.can_stir for channel in channels)):
+            spin(lambda: self._poll.poll(0))
+        ready = self._poll.poll(0 if awake else patience.tick() * 1000)
         ready = {fd for fd, _ in ready}
         for channel in channels:
             channel.woken(channel.fileno() in ready)
@@ -393,41 +347,6 @@ class Mail:
             with self._lock:
                 self.sockets.adopt()
         return bool(ready or awake)
-
-    # -- the desk --------------------------------------------------------------------------
-
-    def _post(self, letter):
-        """A receive comes to the desk."""
-        for message in self._arrived:
-            if fits(letter, message):
-                self._arrived.remove(message)
-                self._hand_over(letter, message)
-                return
-        self._receives.append(letter)
-
-    def _take(self, message):
-        """A message in memory comes to the desk."""
-        letter = self._claim(message)
-        if letter is None:
-            self._arrived.append(message)
-        else:
-            self._hand_over(letter, message)
-
-    def _claim(self, message):
-        """The first posted receive that fits, taken off the list; None if there is none."""
-        for letter in self._receives:
-            if fits(letter, message):
-                self._receives.remove(letter)
-                letter.source = message.source
-                return letter
-        return None
-
-    def _hand_over(self, letter, message):
-        letter.source = message.source
-        wrong = misfit(letter, message)
-        if wrong is None:
-            letter.buffer[:] = message.data
-        self._settled.append((letter, wrong))
 
     # -- ends ------------------------------------------------------------------------------
 
@@ -441,15 +360,15 @@ class Mail:
             channel.close()
         if peer in self._filling:
             doomed.append(self._filling.pop(peer))
-        doomed += [letter for letter in self._receives if letter.peer == peer]
-        self._receives = [letter for letter in self._receives if letter.peer != peer]
+        doomed += [letter for letter in self._desk.receives if letter.peer == peer]
+        self._desk.receives = [letter for letter in self._desk.receives if letter.peer != peer]
         self._settled += [(letter, error) for letter in doomed]
 
     def _withdraw(self, letter, error):
         """End an operation that nobody waits for any more."""
         with self._lock:
-            if letter in self._receives:
-                self._receives.remove(letter)
+            if letter in self._desk.receives:
+                self._desk.receives.remove(letter)
             for peer, channel in self.sockets.connections.items():
                 begun = self._filling.get(peer) is letter
                 for item in [item for item in channel.queue if item[0] is letter]:
@@ -466,7 +385,8 @@ class Mail:
         """Tell those who asked that their operations are over."""
         while self._settled:
             with self._lock:
-                settled, self._settled = self._settled, []
+                settled = list(self._settled)
+                self._settled.clear()
             for letter, error in settled:
                 if not letter.done:
                     letter.finish(error)
@@ -478,19 +398,3 @@ class Mail:
         if letter.peer is not None:
             return [letter.peer]
         return [r for r in range(self.roster.size) if r != self.roster.rank]
-
-
-def fits(letter, message):
-    """Whether a receive asks for a message."""
-    return letter.peer in (None, message.source) and letter.tag == message.header.tag
-
-
-def misfit(letter, message):
-    """What is wrong with a message for a receive that asks for it, or None."""
-    header = message.header
-    same_length = header.length == len(letter.buffer)
-    same_kind = letter.fits is None or header.fingerprint == letter.fits
-    if header.kind == POINT_TO_POINT and same_length and same_kind:
-        return None
-    said = message.words or f"{header.length} bytes"
-    return Mismatch(f"the message from rank {message.source} does not fit", message.source, said)

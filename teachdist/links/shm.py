@@ -62,11 +62,13 @@ class Slab:
         key = (at, numel, dtype)
         made = self._tensors.get(key)
         if made is None:
-            if numel == 0:
-                return scratch(0, dtype)
             if len(self._tensors) > 512:
                 self._tensors.clear()
-            made = torch.frombuffer(self._mapped, dtype=dtype, count=numel, offset=at)
+            made = (
+                torch.frombuffer(self._mapped, dtype=dtype, count=numel, offset=at)
+                if numel
+                else scratch(0, dtype)
+            )
             self._tensors[key] = made
         return made
 

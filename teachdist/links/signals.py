@@ -4,7 +4,7 @@ Each rank has two counters, READY and DONE, that only grow; the others wait unti
 reached a number. A wait has three stages, each dearer and each more patient than the one before:
 
     look         ~0.1 us   it is there already: most rounds of a busy group
-    yield        ~1 us     let another process run and look again, for `SPIN` seconds
+    yield        ~1 us     let another process run and look again, for a moment (`spin`)
     sleep        ~10 us    say in shared memory "I sleep", block until somebody rings
 
 The bell is a pipe. Who has raised a counter looks at the word ASLEEP of those who may wait for it
@@ -38,7 +38,9 @@ import time
 # Words of a rank's first page, each in a cache line of its own. A sleeper says whom it waits for:
 # `for_whom(peer, counter)` is in ASLEEP, the number to be reached in the word behind it.
 READY, DONE, ASLEEP = 0, 8, 16
-SPIN = 0.0002
+SPIN = 0.0002  # seconds
+SLOW = 0.001  # a yield that lasts so long says that the machine is busy
+BUSY = 0.02  # for so long afterwards nobody yields, but sleeps at once
 
 try:
     give_way = ctypes.CDLL(None).sched_yield
@@ -57,6 +59,29 @@ def fence():
     """
     with _lock:
         pass
+
+
+_busy_until = 0.0
+
+
+def spin(ready):
+    """Yield and look for a moment; whether ready() came true.
+
+    On a machine that is not busy the answer often comes sooner than a sleeper is woken.
+    """
+    global _busy_until
+    now = time.monotonic()
+    if now < _busy_until:
+        return False
+    until = now + SPIN
+    while now < until:
+        give_way()
+        if ready():
+            return True
+        before, now = now, time.monotonic()
+        if now - before > SLOW:
+            _busy_until = now + BUSY
+    return False
 
 
 def for_whom(peer, counter):
@@ -100,11 +125,8 @@ class Words:
     def wait(self, peer, counter, value, patience):
         """Wait until `peer` has raised its counter to `value`."""
         theirs = self.theirs[peer]
-        until = time.monotonic() + SPIN
-        while time.monotonic() < until:
-            give_way()
-            if theirs[counter] >= value:
-                return
+        if spin(lambda: theirs[counter] >= value):
+            return
         self.words[ASLEEP + 1] = value
         self.words[ASLEEP] = for_whom(peer, counter)
         fence()
@@ -136,17 +158,6 @@ class Words:
         self._pipes.clear()
         self.theirs.clear()
         self.words = None
-
-
-def look(poll):
-    """What `poll` reports within a moment, yielding meanwhile; nothing, maybe.
-
-    On a machine that is not busy an answer often comes sooner than a sleeper is woken.
-    """
-    until = time.monotonic() + SPIN / 2
-    while not (ready := poll.poll(0)) and time.monotonic() < until:
-        give_way()
-    return ready
 
 
 _TOKEN = struct.Struct("<IIQ")  # rank, counter, value

@@ -21,7 +21,7 @@ import struct
 from teachdist.links.errors import Mismatch, Stranger
 from teachdist.links.header import MAX_WORDS, SIZE, Header
 from teachdist.links.raw import scratch, view_bytes
-from teachdist.links.signals import look
+from teachdist.links.signals import spin
 from teachdist.links.wire import guarded
 
 
@@ -112,7 +112,8 @@ class TcpLinks:
         for fd in [fd for fd, events in watched.items() if self._polled.get(fd) != events]:
             self._poll.register(fd, watched[fd])
         self._polled = watched
-        ready = look(self._poll) or self._poll.poll(patience.tick() * 1000)
+        spin(lambda: self._poll.poll(0))
+        ready = self._poll.poll(patience.tick() * 1000)
         if not ready:
             patience.over(waiting.keys() | receivers.keys() | sending)
         if any(fd == self.sockets.bell.fileno() for fd, _ in ready):

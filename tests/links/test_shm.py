@@ -87,13 +87,15 @@ def test_a_slot_is_not_written_before_it_has_been_read(pair):
     """
     first = Rank(pair[0], timeout=0.3)
     (turn,) = first.plan.turns
-    published = 0
-    with pytest.raises(TimedOut) as failure:  # noqa: PT012  which turn it is says the count
-        for sequence in range(3 * SLOTS):
-            first.exchange.begin(sequence, "all_reduce", Patience(0.3))
-            first.links.post(first.exchange, turn, turn.rnd, {0: memoryview(b"12345678")})
-            published += 1
-    assert published == SLOTS
+
+    def publish(sequence):
+        first.exchange.begin(sequence, "all_reduce", Patience(0.3))
+        first.links.post(first.exchange, turn, turn.rnd, {0: memoryview(b"12345678")})
+
+    for sequence in range(SLOTS):
+        publish(sequence)
+    with pytest.raises(TimedOut) as failure:
+        publish(SLOTS)
     assert failure.value.ranks == (1,)
 
 

@@ -1,4 +1,4 @@
-"""Strangers at the door: nobody gets in without the secret or holds up those who have it."""
+"""Strangers at the door: none gets in without the secret, and none holds up those who have it."""
 
 import contextlib
 import random
