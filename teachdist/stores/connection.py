@@ -151,6 +151,13 @@ class Connection:
                 return done.value
 
     def _exactly(self, size):
+        if not self._received and size:
+            data = self._socket.recv(4096)
+            if len(data) == size:  # as it is for nearly all answers
+                return data
+            if not data:
+                raise ConnectionError("the server hung up")
+            self._received = data
         parts, got = [self._received], len(self._received)
         while got < size:
             parts.append(self._socket.recv(max(size - got, 4096)))
@@ -163,7 +170,7 @@ class Connection:
 
     def _exchange(self, do, name, arguments, *more):
         """Hold the connection for one exchange; hang up if it ends in an error."""
-        if not self._lock.acquire(timeout=ANSWER_WITHIN):
+        if not self._lock.acquire(False) and not self._lock.acquire(timeout=ANSWER_WITHIN):
             raise DistStoreError(
                 f"{name}: another thread has been waiting on this store object for "
                 f"{ANSWER_WITHIN:.0f} s. Give each thread its own: store.clone()."

@@ -51,9 +51,8 @@ class Client:
     def __init__(self, sock, address, max_request):
         self.sock = sock
         self.name = f"{address[0]}:{address[1]}"
-        self.reader = wire.Reader(wire.read_request, max_request)
-        self.answers = b""  # what the socket did not take yet
-        self.watched_for = selectors.EVENT_READ
+        self.reader = wire.Reader(wire.read_request, max_request, wire.request_at_once)
+        self.answers = bytearray()  # what the socket did not take yet
         self.is_open = True
         self.validated = False
 
@@ -165,32 +164,32 @@ class Server:
             self._hang_up(client, "its request failed here")
 
     def _send(self, client, data):
-        if not client.answers:
-            client.answers = data
-            self._flush(client)
-        elif len(client.answers) < _KEPT_AT_MOST:
+        if client.answers:
             client.answers += data
-        else:
-            self._hang_up(client, "it does not read its answers")
-
-    def _flush(self, client):
+            if len(client.answers) > _KEPT_AT_MOST:
+                self._hang_up(client, "it does not read its answers")
+            return
         try:
-            sent = client.sock.send(client.answers)
+            sent = client.sock.send(data)
         except BlockingIOError:
             sent = 0
         except OSError:
             self._hang_up(client)
             return
-        if sent == len(client.answers):
-            client.answers = b""
-            wanted = selectors.EVENT_READ
-        else:
-            client.answers = bytearray(client.answers)  # of which a beginning is cheaply dropped
+        if sent < len(data):
+            client.answers = bytearray(data)  # of which a beginning is cheaply dropped
             del client.answers[:sent]
-            wanted = selectors.EVENT_READ | selectors.EVENT_WRITE
-        if wanted != client.watched_for:
-            client.watched_for = wanted
-            self._selector.modify(client.sock, wanted, client)
+            self._selector.modify(client.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, client)
+
+    def _flush(self, client):
+        """The socket takes more of what is kept."""
+        try:
+            del client.answers[: client.sock.send(client.answers)]
+        except OSError:
+            self._hang_up(client)
+            return
+        if not client.answers:
+            self._selector.modify(client.sock, selectors.EVENT_READ, client)
 
     def _hang_up(self, client, why=None):
         """Forget a client: its socket, its waits, and the turn it had at a queue."""
@@ -214,6 +213,11 @@ class Server:
         self._selector.close()
 
     # Who is done waiting gets its answer, now or when somebody makes the last key that it misses.
+
+    def _made(self, key):
+        """The key exists now: whoever misses nothing any more is done."""
+        if key in self._waits.keys:
+            self._release(self._waits.appeared(key))
 
     def _release(self, clients):
         for client in clients:
@@ -250,7 +254,7 @@ class Server:
             client.name = str(Process.from_dict(json.loads(value[:1000])))
             return
         self.table.set(key, value)
-        self._release(self._waits.appeared(key))
+        self._made(key)
 
     def _do_multi_set(self, client, pairs):
         for key, value in pairs:
@@ -258,17 +262,17 @@ class Server:
 
     def _do_append(self, client, key, value):
         self.table.append(key, value)
-        self._release(self._waits.appeared(key))
+        self._made(key)
 
     def _do_compare_set(self, client, key, expected, desired):
         value = self.table.compare_set(key, expected, desired)
         if self.table.has(key):
-            self._release(self._waits.appeared(key))
+            self._made(key)
         return value
 
     def _do_add(self, client, key, amount):
         count = self.table.add(key, amount)
-        self._release(self._waits.appeared(key))
+        self._made(key)
         if key == wire.USERS:
             with self._users:
                 self._users.notify_all()

@@ -262,7 +262,7 @@ class TCPStore(Store):
 
 def _wired(key):
     """A key as it goes over the wire."""
-    return b"/" + text(key, "TCPStore").encode(errors="surrogateescape")
+    return f"/{text(key, 'TCPStore')}".encode("utf-8", "surrogateescape")
 
 
 # Servers of this process that several masters may share (multi_tenant), by port; how many do.

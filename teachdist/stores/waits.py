@@ -19,7 +19,7 @@ class Waits:
     def __init__(self):
         self._missing = {}  # client -> the keys it still misses
         self._since = {}  # client -> when its wait began
-        self._waiting = {}  # key -> the clients that miss it, first come first
+        self.keys = {}  # key -> the clients that miss it, first come first
         self._turn = {}  # client -> the queue for which it was woken
 
     def open(self, client, keys):
@@ -28,14 +28,14 @@ class Waits:
         self._missing[client] = set(keys)
         self._since[client] = time.monotonic()
         for key in self._missing[client]:
-            self._waiting.setdefault(key, []).append(client)
+            self.keys.setdefault(key, []).append(client)
 
     def close(self, client):
         """End the client's wait, if it has one."""
         for key in self._missing.pop(client, ()):
-            self._waiting[key].remove(client)
-            if not self._waiting[key]:
-                del self._waiting[key]
+            self.keys[key].remove(client)
+            if not self.keys[key]:
+                del self.keys[key]
         self._since.pop(client, None)
 
     def is_open(self, client):
@@ -44,18 +44,18 @@ class Waits:
 
     def appeared(self, key):
         """The key exists now. Returns the clients that miss nothing any more."""
-        if key not in self._waiting:
+        if key not in self.keys:
             return []
         done = []
-        for client in list(self._waiting[key]):
+        for client in list(self.keys[key]):
             done += self._strike(client, key)
         return done
 
     def pushed(self, key):
         """The queue has one value more. Returns whom to wake: a list of one client or none."""
-        if key not in self._waiting:
+        if key not in self.keys:
             return []
-        client = self._waiting[key][0]
+        client = self.keys[key][0]
         self._turn[client] = key
         return self._strike(client, key)
 
@@ -77,9 +77,9 @@ class Waits:
 
     def _strike(self, client, key):
         self._missing[client].discard(key)
-        self._waiting[key].remove(client)
-        if not self._waiting[key]:
-            del self._waiting[key]
+        self.keys[key].remove(client)
+        if not self.keys[key]:
+            del self.keys[key]
         if self._missing[client]:
             return []
         self.close(client)

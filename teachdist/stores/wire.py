@@ -93,7 +93,8 @@ _NUMBERS = {
     kind: struct.Struct(f)
     for kind, f in {"u8": "<B", "u32": "<I", "i64": "<q", "u64": "<Q"}.items()
 }
-_U64 = _NUMBERS["u64"]
+_U64, _I64 = _NUMBERS["u64"], _NUMBERS["i64"]
+_ONE = _U64.pack(1)
 
 
 def plain(key):
@@ -192,22 +193,65 @@ def read(kind, count=None):
     return items
 
 
+def request_at_once(data, at):
+    """The request that begins at this place, if all of it is there: ``(op, arguments), end``.
+
+    Small requests arrive whole. To read them without stopping takes a third of the time that the
+    generator takes; None sends the caller there.
+    """
+    op = BY_CODE.get(data[at])
+    if op is None:
+        return None
+    arguments, at = [], at + 1
+    try:
+        for kind in op.arguments:
+            if kind == "string":
+                start = at + 8
+                at = start + _U64.unpack_from(data, at)[0]
+                arguments.append(bytes(data[start:at]))
+            elif kind == "i64":
+                arguments.append(_I64.unpack_from(data, at)[0])
+                at += 8
+            elif kind == "strings" and data[at : at + 8] == _ONE:
+                start = at + 16
+                at = start + _U64.unpack_from(data, at + 8)[0]
+                arguments.append([bytes(data[start:at])])
+            else:
+                return None
+    except struct.error:
+        return None
+    return ((op, arguments), at) if at <= len(data) else None
+
+
 class Reader:
     """Cuts a stream of bytes into messages.
 
     ``start`` makes the generator that reads the next message, when its first byte is there.
     Memory is bounded: a message that announces more than ``limit`` bytes is refused before they
-    come, and room grows with what has arrived, never with what was announced.
+    come, and room grows with what has arrived, never with what was announced. ``at_once`` may
+    read a message that is all there in a quicker way.
     """
 
-    def __init__(self, start, limit=MAX_REQUEST):
+    def __init__(self, start, limit=MAX_REQUEST, at_once=None):
         self.start = start
+        self.at_once = at_once
         self.limit = limit
         self._kept = bytearray()  # the beginning of the next piece
         self._reading = None
 
     def feed(self, data):
         """Take bytes as they arrived; yield each message that they complete."""
+        position = 0
+        if self.at_once is not None and self._reading is None:
+            while position < len(data) and (found := self.at_once(data, position)):
+                message, end = found
+                self._check(end - position)
+                yield message
+                position = end
+        if position < len(data):
+            yield from self._in_pieces(data[position:] if position else data)
+
+    def _in_pieces(self, data):
         if self._kept:
             self._kept += data
             data = self._kept
@@ -230,9 +274,12 @@ class Reader:
                 yield done.value
             else:
                 self._taken += self._need
-                if self._taken > self.limit:
-                    raise WireError(f"a message of more than {self.limit} bytes")
+                self._check(self._taken)
         if data is self._kept:
             del data[:position]
         else:
             self._kept = bytearray(data[position:])
+
+    def _check(self, size):
+        if size > self.limit:
+            raise WireError(f"a message of more than {self.limit} bytes")
