@@ -3,7 +3,9 @@
 from datetime import timedelta
 
 import pytest
+import torch
 import torch.distributed as dist
+from scenes import play
 
 from teachdist.stores import TCPStore
 
@@ -16,6 +18,11 @@ def test_all_derive_from_runtime_error():
 def test_dist_error_is_the_base():
     for kind in (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError):
         assert issubclass(kind, dist.DistError)
+
+
+def test_a_mismatch_is_a_backend_error():
+    outcomes = play(lambda rank: dist.all_reduce(torch.ones(rank + 1)))
+    assert all(isinstance(outcome.error, dist.DistBackendError) for outcome in outcomes)
 
 
 @pytest.mark.parametrize("kind", [dist.TCPStore, TCPStore], ids=["torch", "teachdist"])
