@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from teachdist.links.exchange import Step as LinkStep
 from teachdist.links.exchange import Want
 from teachdist.links.raw import scratch, view_bytes
 
@@ -34,12 +35,9 @@ SERIAL = 32768
 
 
 @dataclass(slots=True)
-class Step:
+class Step(LinkStep):
     """What this rank does in one turn."""
 
-    turn: object
-    leaving: dict  # chunk -> its bytes, to be published
-    wants: dict  # (peer, chunk) -> Want
     copies: list = field(default_factory=list)  # ((peer, chunk), tensor): where it goes
     sums: list = field(default_factory=list)  # (tensor, operands: tensors or (peer, chunk))
     state: dict | None = None  # for traces: {chunk: tensor} afterwards
@@ -152,10 +150,11 @@ def play(script, call, links, exchange, observer=None):
     """Run a script from its beginning to its end."""
     for step in script.steps:
         if step.leaving:
-            links.post(exchange, step.turn, step.turn.rnd, step.leaving)
+            links.post(exchange, step)
         if step.leaving or step.wants or observer is not None:
             take(step, call, links, exchange, observer)
-    copy_all(script.finals)
+    if script.finals:
+        copy_all(script.finals)
 
 
 def copy_all(finals):
@@ -166,18 +165,16 @@ def copy_all(finals):
 
 def take(step, call, links, exchange, observer):
     """Wait for what comes in a turn, and work it in."""
-    turn = step.turn
-    rnd = turn.rnd
-    arrived = links.take(exchange, turn, rnd, step.wants)
+    arrived = links.take(exchange, step)
     for way, place in step.copies:
         place.copy_(arrived[way])
     for out, operands in step.sums:
         values = [arrived[one] if type(one) is tuple else one for one in operands]
         combine(call.reducer.combine, out, values)
     if step.wants:
-        links.release(exchange, turn, rnd)
+        links.release(exchange, step)
     if observer is not None:
-        observer(turn.round, rnd, step.state)
+        observer(step.turn.round, step.turn.rnd, step.state)
 
 
 def combine(pair, out, operands):
@@ -185,10 +182,18 @@ def combine(pair, out, operands):
 
     `out` may be one of them: the sum grows elsewhere until the last operand has been read.
     """
-    if len(operands) == 2 and (out.numel() <= SERIAL or torch.get_num_threads() == 1):
+    short = out.numel() <= SERIAL
+    if len(operands) == 2 and (short or torch.get_num_threads() == 1):
         pair(out, *operands)
         return
     total = scratch(min(SERIAL, out.numel()), out.dtype)
+    if short:
+        left = operands[0]
+        for operand in operands[1:-1]:
+            pair(total, left, operand)
+            left = total
+        pair(out, left, operands[-1])
+        return
     for begin in range(0, max(1, out.numel()), SERIAL):
         block = slice(begin, begin + SERIAL)
         here = total[: min(SERIAL, out.numel() - begin)]
