@@ -57,6 +57,7 @@ class Again:
     def forget(self):
         """The links are new: nothing of before can run."""
         self._known.clear()
+        self.parcels.clear()
 
 
 class _Kept:
@@ -94,7 +95,9 @@ def key_of(make, arguments):
 def _add(key, arguments):
     for argument in arguments:
         kind = type(argument)
-        if kind in _PLAIN:
+        if kind is int:
+            key.append(argument)
+        elif kind in _PLAIN:
             if (
                 not argument.is_cpu
                 or argument.layout is not torch.strided

@@ -362,7 +362,7 @@ class _Union:
 
     name = "none"
 
-    def combine(self, out, left, right):
+    def combine(self, left, right, out):
         """Both are empty."""
 
 

@@ -178,27 +178,27 @@ def take(step, call, links, exchange, observer):
 
 
 def combine(pair, out, operands):
-    """Out = the operands combined from left to right by `pair(out, left, right)`.
+    """Out = the operands combined from left to right by `pair(left, right, out=out)`.
 
     `out` may be one of them: the sum grows elsewhere until the last operand has been read.
     """
     short = out.numel() <= SERIAL
     if len(operands) == 2 and (short or torch.get_num_threads() == 1):
-        pair(out, *operands)
+        pair(*operands, out=out)
         return
     total = scratch(min(SERIAL, out.numel()), out.dtype)
     if short:
         left = operands[0]
         for operand in operands[1:-1]:
-            pair(total, left, operand)
+            pair(left, operand, out=total)
             left = total
-        pair(out, left, operands[-1])
+        pair(left, operands[-1], out=out)
         return
     for begin in range(0, max(1, out.numel()), SERIAL):
         block = slice(begin, begin + SERIAL)
         here = total[: min(SERIAL, out.numel() - begin)]
         left = operands[0][block]
         for operand in operands[1:-1]:
-            pair(here, left, operand[block])
+            pair(left, operand[block], out=here)
             left = here
-        pair(out[block], left, operands[-1][block])
+        pair(left, operands[-1][block], out=out[block])

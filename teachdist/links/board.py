@@ -124,9 +124,6 @@ class Page:
 
     def write(self, state, generation, number, call, fingerprint=0):
         """Say where this rank is now; `call` describes the call with its file and line."""
-        if state == LEFT:
-            self.leave()
-            return
         self._write(number % at.CALLS, state, generation, number, call, fingerprint)
 
     def over(self, number):

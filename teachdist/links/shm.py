@@ -122,7 +122,8 @@ class ShmLinks:
             if self._theirs[peer][DONE] < last:
                 self.signals.wait(peer, DONE, last, exchange.patience)
         words, at = self._words, STAMPS + 2 * slot
-        for length_at, length, place, view in self._ways(exchange, step, slot).leaving:
+        ways = (step.known and step.known[slot]) or self._ways(exchange, step, slot)
+        for length_at, length, place, view in ways.leaving:
             words[length_at] = length
             place[:] = view
         words[at] = stamp
@@ -139,7 +140,7 @@ class ShmLinks:
         stamp = exchange.first + step.turn.number
         slot = stamp % SLOTS
         at = STAMPS + 2 * slot
-        ways = self._ways(exchange, step, slot)
+        ways = (step.known and step.known[slot]) or self._ways(exchange, step, slot)
         for peer, counters, words, chunks in ways.coming:
             if counters[READY] < stamp:
                 self.signals.wait(peer, READY, stamp, exchange.patience)
@@ -159,19 +160,12 @@ class ShmLinks:
     def release(self, exchange, step):
         """What `take` gave has been read."""
         turn = step.turn
-        if turn.rnd.takes:
-            self.signals.raise_to(DONE, exchange.first + turn.number, turn.rnd.takes)
+        self.signals.raise_to(DONE, exchange.first + turn.number, turn.rnd.takes)
 
     def _ways(self, exchange, step, slot):
-        """Where a step's chunks lie while it uses `slot`."""
+        """Work out where a step's chunks lie while it uses `slot`, and keep it with the step."""
         if step.known is None:
             step.known = [None] * SLOTS
-        ways = step.known[slot]
-        if ways is None:
-            ways = step.known[slot] = self._find_ways(exchange, step, slot)
-        return ways
-
-    def _find_ways(self, exchange, step, slot):
         rnd, start = step.turn.rnd, PAGE + slot * SLOT
         lengths_at, first = start >> 3, start + exchange.table
         leaving, coming, arrived = [], [], {}
@@ -190,7 +184,8 @@ class ShmLinks:
                 if want.room is None:
                     arrived[way] = slab.tensor(at, want.numel, want.dtype)
             coming.append((peer, self._theirs[peer], slab.words, chunks))
-        return Ways(leaving, coming, arrived)
+        step.known[slot] = ways = Ways(leaving, coming, arrived)
+        return ways
 
     def close(self):
         """Let go of all memory; it goes when nobody has it mapped any more."""

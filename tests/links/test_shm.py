@@ -45,7 +45,7 @@ class Rank:
 
     class reducer:  # noqa: N801
         @staticmethod
-        def combine(out, left, right):
+        def combine(left, right, out):
             torch.add(left, right, out=out)
 
 
