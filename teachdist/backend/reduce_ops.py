@@ -55,7 +55,10 @@ class Reducer:
 
     @cached_property
     def combine(self):
-        """combine(left, right, out=out): elementwise on flat tensors; `out` may be one of them."""
+        """What combines flat tensors, as combine(left, right, out=out).
+
+        Elementwise; `out` may be one of them.
+        """
         by_torch, by_numpy = _COMBINE[self.name]
 
         def unsigned(left, right, out):

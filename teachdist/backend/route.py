@@ -18,7 +18,8 @@ from teachdist.links.header import number_of
 class Route:
     """One kind of call. same: its fingerprint without the algorithm.
 
-    changes: the number of `choices` when it was chosen. exchange: what the links know of it; a group's calls run one at a time, so one serves all.
+    changes: the number of `choices` when it was chosen. exchange: what the links know of it; a
+    group's calls run one at a time, so one serves all.
     """
 
     algorithm: object

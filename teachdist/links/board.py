@@ -42,7 +42,7 @@ import threading
 import time
 
 from teachdist.links import page as at
-from teachdist.links.page import IDLE, IN_CALL, LEFT, NAME, PAGE, read
+from teachdist.links.page import IDLE, IN_CALL, NAME, PAGE, read
 
 
 class _Board:
