@@ -55,9 +55,9 @@ class Reducer:
 
     @cached_property
     def combine(self):
-        """What combines flat tensors, as combine(left, right, out=out).
+        """A function that combines two flat tensors and writes to a third, by the keyword `out`.
 
-        Elementwise; `out` may be one of them.
+        Elementwise; it may be one of the two.
         """
         by_torch, by_numpy = _COMBINE[self.name]
 
