@@ -21,7 +21,7 @@ from traces import descriptors, memory, resident, threads
 
 SIZE = 4
 ROUNDS = 150  # per thread and group; two or three groups of each rank, two threads
-# Far less than one for each of a rank's ten thousand operations: what may be kept besides the calls.
+# Far fewer than a rank's ten thousand operations: what may be kept besides the calls.
 OBJECTS = 4000
 GROWTH = 48 << 20  # bytes: the slack of the system's allocator, which large tensors go through
 LENGTHS = (0, 1, 7, 64, 1000, 40_000)
@@ -82,7 +82,7 @@ def soak():
         def job(number):
             try:
                 counts.append(stir(by_thread[number], rounds, f"{seed} {number}"))
-            except BaseException as error:  # noqa: BLE001  the test raises it
+            except BaseException as error:
                 errors.append(error)
                 raise
 
