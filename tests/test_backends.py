@@ -106,3 +106,14 @@ def test_what_a_build_holds():
 def test_the_rule_of_thumb():
     default = dist.get_default_backend_for_device
     assert (default("cuda"), default("xpu"), default("cpu")) == ("nccl", "xccl", "gloo")
+
+
+def test_torch_knows_more_than_four():
+    assert {"gloo", "nccl", "mpi", "xccl", "ucc", "fake"} <= set(dist.Backend.backend_list)
+
+
+def test_the_profiler_snippet_enters_a_module():
+    with pytest.raises(TypeError, match="context manager"), torch.profiler:
+        pass
+    with torch.profiler.profile():
+        pass

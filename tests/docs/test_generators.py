@@ -117,6 +117,24 @@ def test_the_coverage_table_has_every_statement():
     assert len(rows) - 2 * sections == len(documented.items())
 
 
+def test_the_coverage_table_says_on_what_a_statement_was_run():
+    assert (
+        tables.run_on({"where": ["tests/a.py::test_b", "gpu: tests/a.py::test_c"]}) == tables.TORCH
+    )
+    assert tables.run_on({"where": ["gpu: tests/a.py::test_c"]}) == tables.GPU
+    assert tables.run_on({"where": ["read only: docs/a.md#b"]}) == tables.TOLD
+    assert tables.run_on({"where": []}) == "–"
+    assert re.fullmatch(r"torch \d+\.\d+\.\d+", tables.TORCH)
+
+
+def test_the_coverage_table_links_to_what_torch_does_otherwise():
+    """Each link leads to an anchor of the other page, one for each statement."""
+    links = re.findall(r"discrepancies\.md#(differs-[\w.]+)", tables.coverage())
+    anchors = re.findall(r'<a id="(differs-[\w.]+)">', tables.discrepancies())
+    assert sorted(links) == sorted(anchors)
+    assert {"differs-launch.use_env", "differs-mesh.get_coordinate"} <= set(links)
+
+
 def test_the_course_has_a_plan_for_each_notebook():
     """Minutes, and notebooks to read before, which come before it in the course as well."""
     plans = course.plan()
