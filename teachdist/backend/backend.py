@@ -140,7 +140,7 @@ class Backend(BackendBase):
         return self._run(todo, opts, "reduce", tensors, [tensor])
 
     def allgather(self, output_lists, inputs, opts):
-        """output_lists[0][s] becomes rank s's input."""
+        """`output_lists[0][s]` becomes rank s's input."""
         calls.same_count(output_lists, inputs, "all_gather", "output_lists", "inputs")
         pairs = zip(output_lists, inputs, strict=True)
         todo = [calls.all_gather(outs, tensor, *self._place) for outs, tensor in pairs]
@@ -148,7 +148,7 @@ class Backend(BackendBase):
         return self._run(todo, opts, "all_gather", inputs, outputs)
 
     def allgather_coalesced(self, output_lists, inputs, opts):
-        """all_gather of several tensors; output_lists[s][i] becomes rank s's i-th input."""
+        """all_gather of several tensors; `output_lists[s][i]` becomes rank s's i-th input."""
         calls.by_rank(output_lists, inputs, self.member.size)
         lists = [list(outs) for outs in zip(*output_lists, strict=True)]
         return self.allgather(lists, inputs, opts)
@@ -170,7 +170,7 @@ class Backend(BackendBase):
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def gather(self, output_lists, inputs, opts):
-        """On the root output_lists[0][s] becomes rank s's input."""
+        """On the root `output_lists[0][s]` becomes rank s's input."""
         outputs = output_lists[0] if output_lists else []
         tensor = calls.one(inputs, 0, "gather")
         todo = calls.gather(outputs, tensor, opts.rootRank, *self._place)
@@ -182,14 +182,14 @@ class Backend(BackendBase):
         return self._run(todo, opts, "gather", [input])
 
     def scatter(self, outputs, input_lists, opts):
-        """Rank d's output becomes the root's input_lists[0][d]."""
+        """Rank d's output becomes the root's `input_lists[0][d]`."""
         inputs = input_lists[0] if input_lists else []
         output = calls.one(outputs, 0, "scatter")
         todo = calls.scatter(output, inputs, opts.rootRank, *self._place)
         return self._run(todo, opts, "scatter", inputs)
 
     def reduce_scatter(self, outputs, input_lists, opts):
-        """Rank d's output becomes the reduction of everybody's input_lists[0][d]."""
+        """Rank d's output becomes the reduction of everybody's `input_lists[0][d]`."""
         calls.same_count(outputs, input_lists, "reduce_scatter", "outputs", "input_lists")
         pairs = zip(outputs, input_lists, strict=True)
         todo = [calls.reduce_scatter(o, ins, opts.reduceOp, *self._place) for o, ins in pairs]

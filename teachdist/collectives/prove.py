@@ -35,7 +35,7 @@ class Proof:
 
     `rounds` and `messages` are given for each number of ranks (the most over roots and hosts).
     `same_bits` tells whether all ranks combine in the same order, so that floating-point results
-    are equal to the last bit (None where nothing is summed).
+    are equal to the last bit (None where nothing is summed). `algorithm` is what was proven.
     """
 
     op: str
@@ -44,6 +44,7 @@ class Proof:
     rounds: dict[int, int] = field(repr=False)
     messages: dict[int, int] = field(repr=False)
     same_bits: bool | None = None
+    algorithm: Algorithm | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self):
         return True
@@ -86,6 +87,7 @@ class CounterExample:
     round: int | None = None
     rank: int | None = None
     chunk: int | None = None
+    algorithm: Algorithm | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self):
         return False
@@ -138,7 +140,7 @@ def prove(
                 messages[size] = max(run.messages, messages.get(size, 0))
     definition = definition_of(made.op)
     sums = definition.reduces and not definition.union
-    return Proof(made.op, made.name, sizes, rounds, messages, same if sums else None)
+    return Proof(made.op, made.name, sizes, rounds, messages, same if sums else None, made)
 
 
 def resolve(algorithm, op=None, chunks=None) -> Algorithm:
@@ -204,6 +206,7 @@ def _counter_example(made, size, root, layout, fault):
         fault.round,
         fault.rank,
         fault.chunk,
+        made,
     )
 
 

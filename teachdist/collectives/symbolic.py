@@ -16,9 +16,10 @@ Cost: one dictionary operation per chunk sent; the sets are ints, so a thousand 
 from __future__ import annotations
 
 import contextlib
+import operator
 
 from teachdist.collectives.rounds import Algorithm, AlgorithmError
-from teachdist.collectives.schedule import Reduce, Send, definition_of, members
+from teachdist.collectives.schedule import Recv, Reduce, Send, definition_of, members
 
 # What a chunk holds: who is in it (bits), and a fingerprint of the order of combining. A plain
 # tuple, because there are p * p of them and Python's collector soon lets plain tuples of ints be.
@@ -128,14 +129,17 @@ class Execution:
             value = wire.pop((source, rank, chunk), None)
             if value is None:
                 self._fault_deadlock(rank, source, chunk)
-            coming.setdefault(chunk, []).append((source, value, kind))
+            if chunk in coming:
+                coming[chunk].append((source, value, kind))
+            else:
+                coming[chunk] = [(source, value, kind)]
         for chunk, arrived in coming.items():
-            if all(way is Reduce for _, _, way in arrived):
-                held[chunk] = self._combine(rank, chunk, arrived)
-            elif len(arrived) == 1:
+            if len(arrived) == 1 and arrived[0][2] is Recv:
                 source, value, _ = arrived[0]
                 self._check_replacing(rank, source, chunk, value)
                 held[chunk] = value
+            elif all(way is Reduce for _, _, way in arrived):
+                held[chunk] = self._combine(rank, chunk, arrived)
             else:
                 self._fault(
                     "overwritten",
@@ -156,7 +160,7 @@ class Execution:
             )
         operands = [(source, value) for source, value, _ in arriving]
         operands.append((rank, self.held[rank][chunk]))
-        operands.sort()
+        operands.sort(key=_by_rank)
         (_, (contributors, order)), *rest = operands
         for _, (others, their_order) in rest:
             if contributors & others and not self.definition.union:
@@ -256,6 +260,9 @@ class Execution:
         with contextlib.suppress(AlgorithmError):
             rounds.extend(self.algorithm.steps(rank, self.size, self.root, self.hosts, guard))
         return rounds
+
+
+_by_rank = operator.itemgetter(0)
 
 
 def counted(number: int, noun: str) -> str:

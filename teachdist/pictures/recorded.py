@@ -42,6 +42,8 @@ def recorded_scene(sides: dict, layout=None, columns=None, times=False) -> dict:
     if times:
         for number, step in enumerate(rounds):
             step["note"] = _took(sides, number)
+    for number, step in enumerate(rounds):
+        step.update(_held(sides, number))
     found["rounds"] = rounds
     return placed(found, layout, columns)
 
@@ -82,6 +84,13 @@ def _merged(planned, seen):
         for m in planned["moves"]
     ]
     return {"moves": moves}
+
+
+def _held(sides, number):
+    """What the chunks held after the round, where the values were recorded."""
+    held = {rank: call.rounds[number].holdings() for rank, call in sorted(sides.items())}
+    held = {str(rank): text for rank, text in held.items() if text}
+    return {"values": held} if held else {}
 
 
 def _took(sides, number):

@@ -116,6 +116,11 @@ def runs_in_circles(rank, size):
         pass
 
 
+def runs_in_circles_on_one_line(rank, size):
+    yield ()
+    while True: pass  # fmt: skip # noqa: E701
+
+
 def yields_a_stranger(rank, size):
     yield "hello"
 
@@ -173,12 +178,14 @@ def test_refutes(wrong, size, chunks, kind, words):
     assert verdict.kind == kind
     assert verdict.size == size
     assert re.search(words, verdict.sentence), verdict.sentence
+    assert verdict.algorithm.generator is wrong
     assert f"refuted: {wrong.__name__!r} is no all_reduce: with {size} ranks, " in str(verdict)
 
 
 @pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or coverage owns sys.settrace")
-def test_a_loop_without_yield_is_stopped():
-    verdict = prove(runs_in_circles, "all_reduce", ranks=2)
+@pytest.mark.parametrize("wrong", [runs_in_circles, runs_in_circles_on_one_line])
+def test_a_loop_without_yield_is_stopped(wrong):
+    verdict = prove(wrong, "all_reduce", ranks=2)
     assert verdict.kind == "endless"
     assert verdict.sentence.startswith("round 1: rank 0 neither yields nor ends")
     assert sys.gettrace() is None
