@@ -107,14 +107,14 @@ def test_a_late_rank_is_named(where, tmp_path):
         how = {"host": {}, "store": {"store": f"127.0.0.1:{job.port}"}, "job": {"job": cards}}
         # Through its door the rank also says in which line it is.
         line = "" if where == "host" else " is in user code at <dynamic-code>"
-        groups = job.groups(f"ranks 0 and 2 are in call 1.*Not there: rank 1{line}", **how[where])
+        groups = job.groups(f"ranks 0 and 2 are in call 2.*Not there: rank 1{line}", **how[where])
         text = doctor.report(groups)
         lines = text.splitlines()
         assert lines[0] == f'group "0" of the job at 127.0.0.1:{job.port}, 3 ranks'
         assert re.match(r"rank +pid +state +call +since +what +where", lines[1])
-        assert re.match(r"0 +\d+ +in call +1 +\d+\.\d s +barrier\(\) +<dynamic-code>", lines[2])
+        assert re.match(r"0 +\d+ +in call +2 +\d+\.\d s +barrier\(\) +<dynamic-code>", lines[2])
         assert re.match(
-            r"1 +\d+ +user code +0 +\d+\.\d s +after all_reduce\(float32\[4\]", lines[3]
+            r"1 +\d+ +user code +1 +\d+\.\d s +after all_reduce\(float32\[4\]", lines[3]
         )
     assert job.outcomes == ["done"] * 3
     if where == "job":
@@ -132,12 +132,12 @@ def test_ranks_of_another_host_are_asked_through_their_doors(tmp_path):
 
 def test_the_command_line(tmp_path):
     with Job(one_is_late, tmp_path, n=2) as job:
-        there = r"rank 0 is in call 1, barrier\(\).*Not there: rank 1 is in user code"
+        there = r"rank 0 is in call 2, barrier\(\).*Not there: rank 1 is in user code"
         job.groups(there, "in dawdle", with_stacks=True)
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             assert doctor.main(["--store", f"127.0.0.1:{job.port}", "--stacks"]) == 0
-        assert "rank 0 is in call 1, barrier()" in out.getvalue()
+        assert "rank 0 is in call 2, barrier()" in out.getvalue()
         assert "in dawdle" in out.getvalue()
 
 
@@ -196,13 +196,13 @@ def test_a_mismatch_that_hangs_gloo_is_named(tmp_path):
     with Job(scene, tmp_path, options={"delegate": "gloo"}) as job:
         pass
     for said in job.outcomes:
-        assert "call 1: rank 1 is in broadcast(float32[4]" in said
+        assert "call 2: rank 1 is in broadcast(float32[4]" in said
         assert "ranks 0 and 2 are in all_reduce(float32[4], SUM) at <dynamic-code>" in said
 
 
 def test_delegated_calls_are_seen(tmp_path):
     with Job(one_is_late, tmp_path, options={"delegate": "gloo"}) as job:
-        job.groups(r"ranks 0 and 2 are in call 1.*Not there: rank 1 is in user code")
+        job.groups(r"ranks 0 and 2 are in call 2.*Not there: rank 1 is in user code")
     assert job.outcomes == ["done"] * 3
 
 
@@ -219,5 +219,5 @@ def test_a_rank_in_another_group_is_found(tmp_path):
         return "done"
 
     with Job(scene, tmp_path) as job:
-        job.groups(r'rank 1 is in another group: "1", call 0, in all_reduce\(float32\[1\], SUM\)')
+        job.groups(r'rank 1 is in another group: "1", call 1, in all_reduce\(float32\[1\], SUM\)')
     assert job.outcomes == ["done"] * 3

@@ -49,7 +49,7 @@ def test_the_same_group_goes_on():
         return before, str(error).partition(" (")[0], recover(), total(), generations()
 
     quiet, culprit, other = values(play(scene, n=3))
-    assert quiet == (3, "rank 1 failed: ValueError: bad batch", True, 3, [1])
+    assert quiet == (3, "rank 1 failed: ValueError: bad batch, at <dynamic-code>:29", True, 3, [1])
     assert other == quiet
     assert culprit == (3, "bad batch", True, 3, [1])
 
@@ -275,5 +275,5 @@ def test_other_threads_are_released_too():
         return [text.partition(" (")[0] for text in seen], total(group)
 
     first, second = values(play(scene))
-    assert first == (["rank 1 failed: ValueError: bad batch"], 2)
+    assert first == (["rank 1 failed: ValueError: bad batch, at <dynamic-code>:29"], 2)
     assert second == ([], 2)
