@@ -38,10 +38,13 @@ def usable(member, words):
     if member.left:
         raise dist.DistBackendError(f'{words}: group "{member.title}" was destroyed on this rank')
     if member.broken is not None:
-        raise Released(
-            f'{member.broken.message} (group "{member.title}" ended with it, before {words}. '
-            "To go on, all ranks call teachdist.backend.recover(); a notebook does so by itself.)"
+        remedy = (
+            "To go on, all ranks call teachdist.backend.recover(); a notebook does so by itself."
         )
+        if member.deserted:
+            remedy = f"It cannot meet anew: {member.deserted}."
+        ended = f'group "{member.title}" ended with it, before {words}. {remedy}'
+        raise Released(f"{member.broken.message} ({ended})")
 
 
 def fail(member, error, number, words):

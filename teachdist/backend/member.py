@@ -52,6 +52,7 @@ class Member:
         self.generation = 0
         self.broken = None  # the `Abort` that ended this generation
         self.left = False
+        self.deserted = ""  # why the group can never meet again
         self.meetings = 0
         self.title = name
         self._identity = identity = identify(self)

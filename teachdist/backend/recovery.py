@@ -10,6 +10,8 @@ and computes the same answer from them. If nobody failed, nothing changes. A ran
 meeting, because it was interrupted, joins the one that is on; its vote makes all meet anew.
 
 The votes are for one group; a failure in a group of two does not disturb the job's other groups.
+A group that some rank has destroyed cannot meet any more: those who still have it are told so, and
+go on without it.
 """
 
 import gc
@@ -22,7 +24,7 @@ import torch.distributed as dist
 from teachdist.backend.failure import failure_of
 from teachdist.diagnose import judge, roll
 from teachdist.diagnose.log import log
-from teachdist.diagnose.places import DEAD, GONE
+from teachdist.diagnose.places import CLOSED, DEAD, GONE
 from teachdist.links import LinkError, Patience, PeerLost
 from teachdist.links.page import Abort
 
@@ -34,12 +36,16 @@ def recover_all(members, meeting=None, timeout=30.0):
     all ranks, from whoever calls all of them; None: the ranks count. timeout: seconds to wait for
     the others.
     """
-    members = list(members)
+    members = [member for member in members if not member.deserted]
     meetings = [_Meeting(member, meeting, timeout) for member in members]
     met = [meeting.hold() for meeting in meetings]
     if any(met):
         _reset_models()
     return any(met)
+
+
+class _DesertedError(Exception):
+    """A rank has destroyed the group, so it cannot meet."""
 
 
 class _Meeting:
@@ -71,7 +77,12 @@ class _Meeting:
     def hold(self):
         """Wait for all votes and do what they say; whether the group met anew."""
         member = self.member
-        self._wait()
+        try:
+            self._wait()
+        except _DesertedError as error:
+            member.deserted = str(error)
+            log.warning('group "%s" cannot meet anew: %s', member.title, error)
+            return False
         keys = [self._key(rank) for rank in range(member.size)]
         votes = [json.loads(vote) for vote in self.store.multi_get(keys)]
         generations, numbers, reasons = zip(*votes, strict=True)
@@ -100,12 +111,19 @@ class _Meeting:
 
     def _watch(self, missing, waited):
         member = self.member
-        for place in roll(member.view, missing, doors=False):
-            if place.state in (DEAD, GONE):
+        hint = waited > self._hint_at
+        places = roll(member.view, missing, doors=hint)
+        # On another host, a rank without this group and one without a process may look alike; of
+        # the second the job's first group tells.
+        left = [place for place in places if place.state in (GONE, CLOSED)]
+        if left and member.world is not None:
+            raise _DesertedError(judge.whereabouts(left))
+        for place in places:
+            if place.state in (DEAD, GONE, CLOSED):
                 raise PeerLost("a rank is gone", place.rank)
-        if waited > self._hint_at:
+        if hint:
             self._hint_at *= 10
-            where = judge.whereabouts(roll(member.view, missing))
+            where = judge.whereabouts(places)
             log.warning("%s waits in recover(). %s.", member.who(member.rank), where)
 
 

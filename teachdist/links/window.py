@@ -81,12 +81,16 @@ class Window:
 
 def positions_of(pid):
     """What all pages of a process on this host say: found without its help."""
-    positions = []
+    positions, seen = [], set()
     with contextlib.suppress(OSError):
         for fd in os.listdir(f"/proc/{int(pid)}/fd"):
             path = f"/proc/{pid}/fd/{fd}"
-            if NAME in os.readlink(path):
-                positions += _pages_in(pid, fd, os.stat(path).st_size // PAGE)
+            if NAME not in os.readlink(path):
+                continue
+            about = os.stat(path)
+            if about.st_ino not in seen:  # Python keeps a descriptor for each mapping, too
+                seen.add(about.st_ino)
+                positions += _pages_in(pid, fd, about.st_size // PAGE)
     return positions
 
 

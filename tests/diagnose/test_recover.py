@@ -203,6 +203,30 @@ def test_models_and_meshes_stay_valid():
     assert values(play(scene)) == [([3.0] * 3, 2)] * 2
 
 
+@pytest.mark.parametrize("hosts", [None, "ab"])
+def test_a_group_that_one_rank_has_destroyed_is_given_up(hosts):
+    def scene(rank):
+        store, pair = members()[0].shared, dist.new_group([0, 1])
+        total(pair)
+        if rank == 1:
+            dist.destroy_process_group(pair)
+            store.set("destroyed", "")
+        else:
+            store.wait(["destroyed"])
+            release("rank 0 failed: early")
+        answers = recover(), recover(), total()
+        if rank == 0:
+            with pytest.raises(Released, match=r"cannot meet anew: rank 1 (has finished|is gone)"):
+                total(pair)
+        return answers
+
+    outcomes = play(scene, hosts=hosts, options={"hint_after": 0.2})
+    assert values(outcomes) == [(True, False, 2)] * 2
+    said = [line for line in outcomes[0].log if 'group "1" cannot meet anew: rank 1' in line]
+    assert len(said) == 1
+    assert outcomes[0].seconds < 10
+
+
 def test_a_rank_that_does_not_come_is_named():
     def scene(rank):
         if rank == 1:

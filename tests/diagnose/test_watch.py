@@ -242,3 +242,46 @@ def test_a_message_that_does_not_fit_names_both_sides():
     _, receiver = play(scene)
     assert "rank 1 is in recv(float64[3], src=rank 0, tag=0) at <dynamic-code>" in receiver.said
     assert "rank 0 sent with send(float32[3], dst=rank 1, tag=0) at <dynamic-code>" in receiver.said
+
+
+def test_on_the_good_path_nobody_looks_around_and_nobody_asks_the_store():
+    """Of the diagnosis only the line of the call is looked up; that is all that a call pays."""
+
+    def scene(rank):
+        import sys
+        from collections import Counter
+
+        from teachdist.links import waiting
+
+        ran = Counter()
+
+        def profile(frame, event, arg):
+            code = frame.f_code
+            if event == "call" and "/teachdist/diagnose/" in code.co_filename:
+                ran[f"{code.co_filename.rpartition('/')[2]}:{code.co_name}"] += 1
+            if event == "c_call" and isinstance(getattr(arg, "__self__", None), dist.Store):
+                ran[f"store.{arg.__name__}"] += 1
+
+        x, before = torch.ones(3), waiting.TICK
+        waiting.TICK = 60.0  # on a busy machine a call may last so long that a rank looks around
+        try:
+            for _ in range(2):  # the first call of a group meets, the second writes its script
+                dist.all_reduce(x)
+            sys.setprofile(profile)
+            for _ in range(20):
+                dist.all_reduce(x)
+                dist.send(x, 1 - rank)
+                dist.recv(x, 1 - rank)
+            for _ in range(3):
+                dist.all_reduce(x, async_op=True).wait()
+        finally:
+            sys.setprofile(None)
+            waiting.TICK = before
+        return dict(ran)
+
+    for outcome in play(scene):
+        assert outcome.error is None, outcome.said
+        seen = {what for what in outcome.value if not what.startswith("sites.py")}
+        assert "sites.py:call_site" in outcome.value
+        # A message gets a watch, which nobody asks.
+        assert seen <= {"poison.py:on", "watch.py:__init__"}
