@@ -193,7 +193,10 @@ class Member:
                 observer.done(partial(self._chooser.topology, self.routes.hosts))
             if log.isEnabledFor(logging.DEBUG):
                 self._log_call(sequence, words, route.algorithm.name, patience.waited)
-        except (LinkError, KeyboardInterrupt) as error:
+        except KeyboardInterrupt as error:
+            self.failed(error, sequence, words)
+            raise
+        except LinkError as error:
             raise self.failed(error, sequence, words) from error
         except Exception as error:  # the others must not wait for what will never come
             self.release(f"{self.who(self.rank)} failed in {words}: {error!r}")

@@ -216,7 +216,7 @@ def test_a_group_that_one_rank_has_destroyed_is_given_up(hosts):
             release("rank 0 failed: early")
         answers = recover(), recover(), total()
         if rank == 0:
-            with pytest.raises(Released, match=r"cannot meet anew: rank 1 (has finished|is gone)"):
+            with pytest.raises(Released, match=r"cannot meet anew: rank 1 is not in it"):
                 total(pair)
         return answers
 
@@ -225,6 +225,27 @@ def test_a_group_that_one_rank_has_destroyed_is_given_up(hosts):
     said = [line for line in outcomes[0].log if 'group "1" cannot meet anew: rank 1' in line]
     assert len(said) == 1
     assert outcomes[0].seconds < 10
+
+
+def test_groups_that_some_ranks_had_not_made_yet():
+    """What is made afterwards has the same names on all ranks again."""
+
+    def scene(rank):
+        for local in (False, True):
+            try:
+                if rank == 1:
+                    raise ValueError("on the way to new_group")
+                dist.new_group([0, 2], use_local_synchronization=local)
+                total(dist.new_group([0, 1, 2], use_local_synchronization=local))
+            except (ValueError, Released) as error:
+                release(error)
+            assert recover()
+        names = [dist.new_group(), dist.new_group([0, 1, 2], use_local_synchronization=True)]
+        return [total(group) for group in names]
+
+    outcomes = play(scene, n=3)
+    assert values(outcomes) == [[3, 3]] * 3
+    assert all(outcome.seconds < 10 for outcome in outcomes)
 
 
 def test_a_rank_that_does_not_come_is_named():
