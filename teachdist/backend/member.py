@@ -26,6 +26,7 @@ from teachdist.backend.identity import identify, title
 from teachdist.backend.parcels import receive, send
 from teachdist.backend.route import Routes
 from teachdist.backend.turns import Turns
+from teachdist.backend.unheard import Unheard
 from teachdist.backend.work import DONE, Work
 from teachdist.diagnose import Door, View, Watch, call_site, poison, stacks
 from teachdist.diagnose.log import log
@@ -47,10 +48,11 @@ class Member:
         self.timeout = timeout
         self.options = options
         self.pid = os.getpid()
-        self.sequence = 0
+        self.sequence = 0  # collectives so far: the first is call 1
         self.generation = 0
         self.broken = None  # the `Abort` that ended this generation
         self.left = False
+        self.deserted = ""  # why the group can never meet again
         self.meetings = 0
         self.title = name
         self._identity = identity = identify(self)
@@ -79,6 +81,7 @@ class Member:
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
         self.routes = Routes(self.rank, self.size, self._chooser, self.number, self.generation)
         self.again.forget()
+        self.unheard = Unheard()
         meets = (self.who(self.rank), self.title, self.size, self.generation)
         log.info('%s meets in group "%s" of %d ranks, generation %d', *meets)
 
@@ -116,7 +119,7 @@ class Member:
         limit = seconds(timeout, self.timeout)
         here = not asynchronous and closing is None
         with self.numbering:
-            first = self.sequence
+            first = self.sequence + 1
             self.sequence += len(calls)
             here = here and self._turns.mine()
             if not here:
@@ -169,6 +172,8 @@ class Member:
         if route is None and self.routes.hosts is not None:
             route = self.routes.of(call)
         same = self.routes.same(call) if route is None else route.same
+        if self.unheard.calls:
+            self.unheard.look_back(self)
         self.page.write(IN_CALL, self.generation, sequence, words, same)
         watcher = partial(Watch, self.view, words, self.options.hint_after, (sequence, same))
         patience = Patience(limit, None, words, watcher)
@@ -181,12 +186,18 @@ class Member:
             exchange.begin(sequence, words, patience)
             observer = self._recorder(call, words, sequence, route) if tracing.active() else None
             execute(call, route.plan, self.links, exchange, observer)
+            if not route.plan.listens and self.size > 1:
+                others = set(range(self.size)) - {self.rank}
+                self.unheard.note(sequence, same, words, others)
             if observer is not None:
                 observer.done(partial(self._chooser.topology, self.routes.hosts))
             if log.isEnabledFor(logging.DEBUG):
                 self._log_call(sequence, words, route.algorithm.name, patience.waited)
-        except (LinkError, KeyboardInterrupt) as error:
-            raise self._fail(error, sequence, words) from error
+        except KeyboardInterrupt as error:
+            self.failed(error, sequence, words)
+            raise
+        except LinkError as error:
+            raise self.failed(error, sequence, words) from error
         except Exception as error:  # the others must not wait for what will never come
             self.release(f"{self.who(self.rank)} failed in {words}: {error!r}")
             raise
@@ -247,7 +258,8 @@ class Member:
         if self.left or self.broken is not None:
             failure.usable(self, words)
 
-    def _fail(self, error, sequence, words):
+    def failed(self, error, sequence, words):
+        """End the generation because of an error in a call; the exception to raise."""
         explained = failure.fail(self, error, sequence, words)
         self.links.close()
         return explained
@@ -274,6 +286,7 @@ class Member:
         log.info('%s leaves group "%s"', self.who(self.rank), self.title)
         if self.broken is None:
             self.links.part(Patience(FLUSH))
+            self.unheard.last_look(self)
         self.mail.close(FLUSH if self.broken is None else 0.0)
         self.page.leave()
         self.links.close()

@@ -37,6 +37,17 @@ def call_site():
     return _nobodys()
 
 
+def raised_at(error):
+    """The innermost line of the user's code that an exception has passed, or ""."""
+    where, trace = "", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if _remember(file) and not file.startswith(_LIBRARY):
+            where = place(file, trace.tb_lineno)
+        trace = trace.tb_next
+    return where
+
+
 def _remember(file):
     mine = not file.startswith(_SKIPPED) and not file.endswith("/contextlib.py")
     if len(_mine) > 10_000:  # code made by exec, again and again
