@@ -306,6 +306,32 @@ def test_callback_may_wait_for_another_collective():
     assert on(2, job) == [4, 4]
 
 
+@pytest.mark.parametrize("deep", [1, 3])
+def test_callback_may_wait_for_another_future(deep):
+    """As PowerSGD's do: no completion queues behind a callback that waits for it."""
+
+    def job():
+        def more(left):
+            future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+            if left:
+                return future.then(lambda done: done.value()[0] + more(left - 1).wait())
+            return future.then(lambda done: done.value()[0])
+
+        return more(deep).wait().item()
+
+    assert on(2, job) == [2 + 2 * deep] * 2
+
+
+def test_callback_may_wait_for_an_earlier_future():
+    def job():
+        works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(2)]
+        futures = [work.get_future() for work in works]
+        both = futures[0].then(lambda first: first.value()[0] + futures[1].wait()[0])
+        return both.wait().item()
+
+    assert on(2, job) == [4, 4]
+
+
 def test_waiting_threads():
     """Several threads may wait for one work."""
     work, seen = Work([]), []
