@@ -73,14 +73,18 @@ class Work(dist.Work):
         if self.veil is not None:
             self.veil.lift()
 
-    def _block(self, limit):
+    def over_within(self, seconds):
+        """Block until done, at most so long; whether it is."""
         with self._lock:
             if self._waited_for is None:
                 self._waited_for = threading.Event()
             if self.over:
                 self._waited_for.set()
+        return self._waited_for.wait(seconds)
+
+    def _block(self, limit):
         waited = 0.0
-        while not self._waited_for.wait(TICK if limit is None else min(TICK, limit - waited)):
+        while not self.over_within(TICK if limit is None else min(TICK, limit - waited)):
             waited += TICK
             if limit is not None and waited >= limit:
                 raise dist.DistBackendError(

@@ -7,23 +7,10 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import shared_pool
+from ranks import on, raised
 from threaded import opts_of, threaded
 
 from teachdist.backend.work import AllWorks, Work
-
-
-def on(n, job, *args, **kwargs):
-    return shared_pool(n, "teachdist").run(job, *args, **kwargs)
-
-
-def raised(call, *args, **kwargs):
-    """The exception that a call raises, as (class name, text)."""
-    try:
-        call(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001  the test looks at it
-        return type(error).__name__, str(error)
-    return None
 
 
 def test_asynchronous_handle():
