@@ -7,7 +7,7 @@ traced rank has seen is filled in from the algorithm, and the title says so.
 
 from __future__ import annotations
 
-from teachdist.collectives import Recv, Reduce, get
+from teachdist.collectives import Recv, Reduce, catalog, get
 from teachdist.pictures.scene import frame, move, placed, scene
 
 
@@ -34,7 +34,9 @@ def recorded_scene(sides: dict, layout=None, columns=None, times=False) -> dict:
         chunks = get(call.op, call.algorithm).chunks(size)
     except ValueError:
         chunks = 1 + max((c for r in rounds for m in r["moves"] for c in m["chunks"]), default=0)
-    if len(sides) < size:
+    if not rounds and call.algorithm not in catalog()[call.op]:
+        title += "; its rounds are not seen"
+    elif len(sides) < size:
         title += f" on {_ranks(sorted(sides))}"
         if whole := _planned(call, rounds):
             title += "; the rest as the algorithm has it"

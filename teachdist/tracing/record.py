@@ -130,7 +130,7 @@ class TracedCall:
         return "\n".join(lines)
 
 
-@dataclass
+@dataclass(eq=False)  # two open traces with the same calls are still two
 class Trace:
     """The calls that were recorded, in the order in which they ended."""
 

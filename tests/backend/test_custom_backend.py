@@ -19,11 +19,10 @@ from my_backends import (
     MyBackend,
     MyWork,
     group_of,
-    raised,
     reach,
     recording,
 )
-from ranks import shared_pool
+from ranks import raised, shared_pool
 
 HERE = str(Path(__file__).parent)
 
