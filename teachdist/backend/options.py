@@ -19,6 +19,7 @@ from typing import Any
 import torch.distributed as dist
 
 from teachdist.collectives import DEFINITIONS, Algorithm, get
+from teachdist.collectives.catalog import choices
 
 _Base: Any = (getattr(dist, "BackendBase", None) or dist._Backend).Options
 
@@ -68,12 +69,6 @@ def delegated(given):
 
 
 _used: list[dict] = []
-_changes = 0
-
-
-def asked():
-    """A number that changes whenever `use` begins or ends: choices made before may be old."""
-    return _changes
 
 
 @contextlib.contextmanager
@@ -83,15 +78,14 @@ def use(**algorithms):
     Holds for every thread of the process, so also for the calls that autograd makes for
     DistributedDataParallel.
     """
-    global _changes
     entry = checked(algorithms)
     _used.append(entry)
-    _changes += 1
+    choices.changes += 1
     try:
         yield
     finally:
         _used.remove(entry)
-        _changes += 1
+        choices.changes += 1
 
 
 def checked(algorithms):
