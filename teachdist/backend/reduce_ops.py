@@ -55,7 +55,7 @@ class Reducer:
 
     @cached_property
     def combine(self):
-        """A function (left, right, out=) that is elementwise on flat tensors; out may be one of them."""
+        """A function (left, right, out=), elementwise on flat tensors; out may be one of them."""
         by_torch, by_numpy = _COMBINE[self.name]
 
         def unsigned(left, right, out):
