@@ -214,9 +214,12 @@ def test_a_rank_that_fails_frees_those_who_wait_in_gloo():
         group = handed_over()
         x = torch.ones(4)
         dist.all_reduce(x, group=group)
+        store = dist.distributed_c10d._get_default_store()
         if dist.get_rank() == 1:
+            store.wait(["0 is done with it", "2 is done with it"])
             release(ValueError("no more today"))
             return None
+        store.set(f"{dist.get_rank()} is done with it", "")
         return raised(dist.all_reduce, x, group=group)
 
     with RankPool(N, "teachdist") as pool:
