@@ -85,6 +85,8 @@ def prove(arguments):
     algorithm = arguments.algorithm
     if ".py:" in algorithm:
         algorithm = defined_in(*algorithm.rsplit(":", 1))
+    elif algorithm.endswith(".py"):
+        raise ValueError(f"{algorithm}: name the function too, {algorithm}:FUNCTION")
     if not 1 <= arguments.least <= arguments.ranks:
         raise ValueError(
             f"--ranks {arguments.ranks}: needs at least 1 rank, and no fewer than --least "

@@ -55,6 +55,11 @@ def test_prove_says_what_is_wrong_with_the_file(text, name, words, tmp_path, cap
     assert re.search(words, capsys.readouterr().err)
 
 
+def test_prove_wants_a_function_of_the_file(capsys):
+    assert cli.main(["prove", "mine.py", "--op", "all_reduce"]) == 1
+    assert "mine.py: name the function too, mine.py:FUNCTION" in capsys.readouterr().err
+
+
 def test_prove_with_a_file_that_is_not_there(tmp_path, capsys):
     assert cli.main(["prove", f"{tmp_path / 'none.py'}:f", "--op", "all_reduce"]) == 1
     assert "none.py: No such file" in capsys.readouterr().err

@@ -116,9 +116,10 @@ def prove(
 
     `algorithm` is a name in the catalogue, an Algorithm or a bare generator function (then `op`
     must be given, and `chunks` where it uses more than one). `ranks` is one number of ranks or
-    several; of several, those that `when=` excludes are skipped. Every root is tried unless `roots`
-    says which. An algorithm that asks for `hosts` is tried with the layouts of `layouts(size)`
-    unless `hosts` gives one (a host number per rank), several, or a function of the size.
+    several; of several, those that `when=` excludes are skipped and 1 is tried last. Every root is
+    tried unless `roots` says which. An algorithm that asks for `hosts` is tried with the layouts of
+    `layouts(size)` unless `hosts` gives one (a host number per rank), several, or a function of the
+    size.
     """
     made = resolve(algorithm, op, chunks)
     sizes = (ranks,) if isinstance(ranks, int) else tuple(s for s in ranks if made.serves(s))
@@ -127,7 +128,7 @@ def prove(
     rounds: dict[int, int] = {}
     messages: dict[int, int] = {}
     same = True
-    for size in sizes:
+    for size in sorted(sizes, key=lambda size: size == 1):  # a fault of one rank teaches least
         for layout in _layouts(made, size, hosts):
             for root in _roots(made, size, roots):
                 try:

@@ -151,7 +151,8 @@ class Algorithm:
                     "endless",
                     rank,
                     number,
-                    f"still goes on after {limit} rounds, far more than {size} ranks can need; "
+                    f"still goes on after {limit} rounds, far more than {size} rank"
+                    f"{'s' * (size > 1)} can need; "
                     "does a loop never end?",
                 )
             yield _checked(given, rank, size, chunks, number)
@@ -160,7 +161,9 @@ class Algorithm:
     def check(self, rank, size, root=0, hosts=None) -> None:
         """Raise a ValueError that says which of these arguments makes no sense."""
         where = f"{self.op} algorithm {self.name!r}"
-        if size < 1 or not self.serves(size):
+        if size < 1:
+            raise ValueError(f"{where}: the number of ranks must be at least 1, got {size}")
+        if not self.serves(size):
             raise ValueError(
                 f"{where} doesn't serve {size} ranks: it serves {self.served}; choose another one"
             )

@@ -21,6 +21,10 @@ import operator
 from teachdist.collectives.rounds import Algorithm, AlgorithmError
 from teachdist.collectives.schedule import Recv, Reduce, Send, definition_of, members
 
+TOGETHER = (
+    "a Send and its Recv or Reduce must be in one round: what one rank does at once, one yield"
+)
+
 # What a chunk holds: who is in it (bits), and a fingerprint of the order of combining. A plain
 # tuple, because there are p * p of them and Python's collector soon lets plain tuples of ints be.
 Value = tuple[int, int]
@@ -178,7 +182,8 @@ class Execution:
                 rank,
                 chunk,
                 f"receives chunk {chunk} from rank {source} over what it has and loses the "
-                f"contribution of {ranks(lost)}; use Reduce to keep both",
+                f"contribution of {ranks(lost)}: what comes holds only {ranks(value[0])}. Should "
+                "it have been complete by then? Or, to keep both, use Reduce",
             )
 
     def check_end(self) -> None:
@@ -229,7 +234,7 @@ class Execution:
         now = rounds[self.rounds] if self.rounds < len(rounds) else None
         others = [a.chunk for a in now or () if type(a) is Send and a.to == rank]
         if when:
-            reason = f"rank {source} sends that in round {when[0]}"
+            reason = f"rank {source} sends that in round {when[0]}; {TOGETHER}"
         elif others:
             reason = f"rank {source} sends it chunk {', '.join(map(str, others))} instead"
         elif now is None:
@@ -250,7 +255,7 @@ class Execution:
             for n, mine in enumerate(rounds)
             if any(type(a) is not Send and tuple(a) == (rank, chunk) for a in mine)
         ]
-        reason = f"receives that in round {when[0]}" if when else "never receives it"
+        reason = f"receives that in round {when[0]}; {TOGETHER}" if when else "never receives it"
         self._fault("unmatched", rank, chunk, f"sends chunk {chunk} to rank {to}, which {reason}")
 
     def _rounds_of(self, rank) -> list:
