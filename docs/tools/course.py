@@ -108,7 +108,7 @@ The {count} notebooks take about {hours} hours if you run every cell and try the
 to 25 minutes. In a hurry: 00, 04, 10, 12. To debug trainings: 00, 04, 14, 17, and the
 [hang gallery](../hangs.md).
 
-| | notebook | minutes | after | about |
+| no. | notebook | minutes | after | about |
 | ---: | --- | ---: | --- | --- |
 {rows}
 """
