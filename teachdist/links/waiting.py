@@ -48,6 +48,5 @@ class Patience:
         if self.watch is not None:
             self.watch(ranks, waited)
         if waited >= self.timeout:
-            raise TimedOut(
-                f"{self.what}: nothing came within the timeout of {self.timeout:g} s", ranks
-            )
+            limit = f"{self.timeout:.0f}" if self.timeout >= 10 else f"{self.timeout:.2g}"
+            raise TimedOut(f"{self.what}: nothing came within the timeout of {limit} s", ranks)
