@@ -5,6 +5,7 @@ says (recorded by running this file's tests with RECORD=1) and, where it differs
 record_gloo.py).
 """
 
+import json
 import os
 import re
 import runpy
@@ -109,3 +110,17 @@ def test_every_example_says_what_a_page_needs():
         assert {"verdict", "on", "says"} <= hang["teachdist"].keys(), name
         for which in ("broken", "fixed"):
             assert gallery.source(name, which), name
+
+
+def test_the_notebook_has_the_programs_of_the_gallery():
+    """Its cells are copies, since a notebook is read by itself; this keeps them true ones."""
+    path = gallery.FOLDER.parents[1] / "notebooks" / "19-hang-gallery.ipynb"
+    seen = []
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        for tag in cell["metadata"].get("tags", []):
+            case, _, which = tag.rpartition("-")
+            if case in gallery.CASES:
+                seen.append(case)
+                assert "".join(cell["source"]) == f"%%ranks\n{gallery.cell(case, which)}".rstrip()
+    assert len(seen) >= 30
+    assert all(seen.count(case) == 2 for case in seen)
