@@ -232,7 +232,10 @@ class _Completer:
                 self._thread.start()
 
     def do_and_wait(self, job):
-        """The same, and wait for its end; on the thread itself just run it."""
+        """The same, and wait for its end; on the thread itself just run it.
+
+        Not for long: a callback on that thread may itself wait for what is being finished here.
+        """
         if threading.current_thread() is self._thread:
             job()
             return
@@ -243,7 +246,7 @@ class _Completer:
             done.set()
 
         self.do(both)
-        done.wait()
+        done.wait(TICK)
 
     def _run(self):
         while True:
