@@ -19,6 +19,10 @@ MAY = {
     ("backend/turns.py", "self._running.acquire()"): "nobody holds it when no turn is open",
     ("backend/turns.py", "self._queue.get()"): "a daemon thread without work",
     ("backend/work.py", "self._queue.get()"): "a daemon thread without work",
+    (
+        "backend/work.py",
+        "done.wait()",
+    ): "a thread closes the profiler's event, and does nothing else",
     ("links/mail.py", "self._work.wait()"): "a daemon thread without work",
     ("stores/server.py", "self._selector.select()"): "a daemon thread without work",
     ("bench/cases.py", "work.wait()"): "a Work",

@@ -51,6 +51,16 @@ class Handed:
     outputs: list = field(default_factory=list)
     on_gpu: bool = False
 
+    @property
+    def op(self):
+        """The operation's name."""
+        return self.agree[0]
+
+    @property
+    def nbytes(self):
+        """The bytes of the larger side, as in the cost formulas."""
+        return max(sum(t.nbytes for t in side) for side in (self.inputs, self.outputs))
+
 
 def describe(name, args, opts):
     """What the board shall say of native.<name>(*args, opts)."""
@@ -147,7 +157,7 @@ class HandedMail(Work):
         patience = Patience(seconds(timeout, member.timeout), watch, words)
         place = member.page.begin_mail(member.generation, words)
         try:
-            while not self._over_within(TICK):
+            while not self.over_within(TICK):
                 patience.over(range(member.size) if self._peer is None else [self._peer])
         except LinkError as error:
             raise failure.explain(member, error, None, words) from error

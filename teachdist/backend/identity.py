@@ -119,6 +119,18 @@ def _made_by(world):
     return f"teachdist/{world.life}/made/{world.global_ranks[world.rank]}"
 
 
+def unmake(member):
+    """The job's first group did not come about: take back what this rank left in the store."""
+    generation, rank = member.generation, member.rank
+    with contextlib.suppress(RuntimeError):  # the store may be gone, or unable to forget
+        for key in (f"card/{generation}/{rank}", f"failed/{generation}", f"read/{rank}"):
+            member.shared.delete_key(key)
+        # Ranks that have not come yet will count the next attempt as their first; so does torch,
+        # which names groups by counting.
+        member.store.add(f"teachdist/life/{member.global_ranks[rank]}", -1)
+    dist.distributed_c10d._world.group_count = 0
+
+
 def title(name):
     """A group as messages call it: by its description, such as "mesh_dp", or its name."""
     with contextlib.suppress(Exception):  # not made through torch, or not registered yet

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from teachdist.backend.backend import Backend, alive
 from teachdist.backend.delegate import Delegating
 from teachdist.backend.holder import patch_holder
+from teachdist.backend.joining import join
 from teachdist.backend.options import Options
 from teachdist.backend.spelling import patch_spelling
 from teachdist.diagnose.log import configure
@@ -31,7 +32,7 @@ def create(backend_options, pg_options):
             f"{type(options).__name__}"
         )
     kind = Delegating if _may_delegate(options) else Backend
-    return kind(
+    backend = kind(
         backend_options.store,
         backend_options.group_rank,
         backend_options.group_size,
@@ -40,6 +41,9 @@ def create(backend_options, pg_options):
         backend_options.global_ranks_in_group,
         options,
     )
+    if not dist.is_initialized():  # it is the job's first group that torch is making
+        join(backend)
+    return backend
 
 
 def _may_delegate(options):

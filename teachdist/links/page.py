@@ -32,6 +32,7 @@ SLOTS_AT, SLOT = 4096, 512
 TEXT = 456
 ENTRY = struct.Struct(f"<QBBHIQdQ{TEXT}sQ")
 _FACTS = struct.Struct("<QBBHIQdQ")  # an entry's beginning
+STATE, SINCE_AT, SINCE = 9, 24, struct.Struct("<d")  # within an entry
 PAGE = SLOTS_AT + (CALLS + MAILS) * SLOT
 assert PAGE % 4096 == 0
 

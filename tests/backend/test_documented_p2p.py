@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import shared_pool
+from ranks import raised, shared_pool
 
 
 @pytest.fixture(scope="module")
@@ -22,15 +22,6 @@ def three():
 @pytest.fixture(scope="module")
 def four():
     return shared_pool(4, "teachdist")
-
-
-def raised(call, *args, **kwargs):
-    """The exception that a call raises, as (class name, text)."""
-    try:
-        call(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001  the test looks at it
-        return type(error).__name__, str(error)
-    return None
 
 
 def test_send_and_recv(two):

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from scenes import play
 
-from teachdist.backend import delegate, members
+from teachdist.backend import members, natives
 
 GLOO = {"delegate": "gloo"}
 
@@ -51,15 +51,16 @@ def on_gpus(gpus, wanted):
     """What `Natives` answers on ranks whose tensors lie on these GPUs (there are none here)."""
 
     def scene(rank):
-        kept = delegate.gpu_of, delegate.make_native, dist.is_nccl_available
-        delegate.gpu_of = lambda tensor: gpus[rank]
-        delegate.make_native = lambda name, *place: name
+        kept = natives.gpu_of, natives.make_native, dist.is_nccl_available
+        natives.gpu_of = lambda tensor: gpus[rank]
+        natives.make_native = lambda name, *place: name
         dist.is_nccl_available = lambda: True
         try:
-            natives = delegate.Natives(members()[0], wanted)
-            return natives.of(SimpleNamespace(device=torch.device("cuda", 0)))
+            return natives.Natives(members()[0], wanted).of(
+                SimpleNamespace(device=torch.device("cuda", 0))
+            )
         finally:
-            delegate.gpu_of, delegate.make_native, dist.is_nccl_available = kept
+            natives.gpu_of, natives.make_native, dist.is_nccl_available = kept
 
     return play(scene, n=3)
 

@@ -12,20 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import shared_pool
+from ranks import raised, shared_pool
 
 
 def on(n, job, *args):
     """Run a job on ranks without a process group."""
     return shared_pool(n, backend=None).run(job, *args)
-
-
-def raised(call, *args, **kwargs):
-    try:
-        call(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001  the test looks at it
-        return type(error).__name__, str(error)
-    return None
 
 
 def total(init):

@@ -3,13 +3,9 @@
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import shared_pool
+from ranks import on
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def on(n, job, *args, **kwargs):
-    return shared_pool(n, "teachdist").run(job, *args, **kwargs)
 
 
 def test_documented_example():
