@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 
 from teachdist.backend import failure
-from teachdist.diagnose import Watch
+from teachdist.diagnose import Watch, judge
+from teachdist.diagnose.log import log
 from teachdist.links import LinkError, Patience
 from teachdist.links.roster import until_ready
 from teachdist.links.waiting import TICK
@@ -47,12 +48,21 @@ class Natives:
         return self._made[key]
 
     def _make(self, device, tensor):
+        member = self._member
         name = self._wanted.get(device)
-        if name is None and device == "cuda" and "cuda" not in self._wanted:
-            name = "nccl" if self._own_gpus(tensor) else None
+        if device == "cuda" and (name == "nccl" or device not in self._wanted):
+            shared = self._shared_gpus(tensor)
+            if shared and name == "nccl":
+                raise dist.DistBackendError(
+                    f'group "{member.title}": {shared}, and NCCL needs a GPU of its own for each '
+                    "rank. Call torch.cuda.set_device(LOCAL_RANK) before anything else; or leave "
+                    "delegate= out, then data goes through host memory."
+                )
+            if shared and member.rank == 0:
+                log.warning("%s: CUDA tensors go through host memory", shared)
+            name = None if shared else "nccl"
         if name is None:
             return None
-        member = self._member
         # A connection of its own: whoever waits on a store's client keeps all others waiting.
         store = dist.PrefixStore(f"native/{member.generation}/{device}", member.shared.clone())
         place = store, member.rank, member.size, member.timeout
@@ -75,13 +85,12 @@ class Natives:
             page.end_mail(place)
         return made.result()
 
-    def _own_gpus(self, tensor):
-        """Whether NCCL can serve: it is there, and no two ranks use one GPU."""
+    def _shared_gpus(self, tensor):
+        """Why NCCL cannot serve, in words: it is not there, or ranks use one GPU; else ""."""
         member = self._member
-        mine = _gpu_of(tensor) if dist.is_nccl_available() else ""
-        member.shared.set(
-            f"gpu/{member.generation}/{member.rank}", json.dumps([member.roster.host, mine])
-        )
+        mine = gpu_of(tensor) if dist.is_nccl_available() else ""
+        about = [member.roster.host, mine, str(tensor.device)]
+        member.shared.set(f"gpu/{member.generation}/{member.rank}", json.dumps(about))
         patience = Patience(member.timeout, Watch(member.view, "its first call on CUDA tensors"))
         said = [
             until_ready(
@@ -89,7 +98,16 @@ class Natives:
             )
             for rank in range(member.size)
         ]
-        return all(gpu for _, gpu in said) and len({tuple(each) for each in said}) == member.size
+        users = {}
+        for number, (host, gpu, name) in zip(member.global_ranks, said, strict=True):
+            if not gpu:
+                return f"rank {number} has no NCCL"
+            users.setdefault((host, gpu), []).append((number, name))
+        most = max(users.values(), key=len)
+        if len(most) == 1:
+            return ""
+        names = " and ".join(dict.fromkeys(name for _, name in most))
+        return f"{judge.ranks_words([number for number, _ in most])} use one GPU ({names})"
 
     def _read(self, key):
         shared = self._member.shared
@@ -116,7 +134,8 @@ def _fill(future, make):
         future.set_exception(error)
 
 
-def _gpu_of(tensor):
+def gpu_of(tensor):
+    """What distinguishes the GPU of a tensor from all others."""
     return str(torch.cuda.get_device_properties(tensor.device).uuid)
 
 

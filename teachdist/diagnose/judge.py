@@ -19,6 +19,7 @@ when ranks have come to wait for each other, the first such call is where to loo
 from collections import Counter
 
 from teachdist.diagnose.places import ABSENT, CALL, CLOSED, DEAD, GONE, SILENT, USER
+from teachdist.diagnose.sites import IDLE
 
 
 def ranks_words(ranks, and_="and"):
@@ -163,6 +164,7 @@ def _where(place):
         return f"has finished: it left the group{last}"
     if place.state == ABSENT:
         at = f"; it is in user code at {place.line}" if place.line else ""
+        at = "; it is idle" if place.line == IDLE else at
         return f"has not joined the group{at}"
     if place.state == SILENT:
         return "is on another host and does not answer"
@@ -170,7 +172,7 @@ def _where(place):
         return "is gone: nobody answers at its address any more"
     if place.state == USER and place.line:
         after = f", after {_call(place.entry)}" if place.entry is not None else ""
-        if place.line.startswith("stopped"):
+        if place.line == IDLE or place.line.startswith("stopped"):
             return f"is {place.line}{after}"
         return f"is in user code at {place.line}{after or ', before any call of this group'}"
     return f"is {place.position.words()}"

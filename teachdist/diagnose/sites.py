@@ -19,6 +19,8 @@ _SKIPPED = (_OURS, _TORCH, "<frozen", "<string>", "<__array_function__")
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 _DEBUGGER = ("pdb.py", "bdb.py", "pydevd.py")
 
+IDLE = "idle"
+
 _others = set()  # files that are not the user's
 _names = {}  # (file, line) -> "train.py:31"
 
@@ -87,17 +89,24 @@ def _nobodys():
 
 
 def main_thread():
-    """What the main thread is doing: "data.py:57, in load", or that it stands in a debugger."""
+    """What the main thread is doing: "data.py:57, in load", or that it stands in a debugger.
+
+    IDLE: it is a notebook's rank between two cells.
+    """
     frame = sys._current_frames().get(threading.main_thread().ident)
     debugger, first = False, None
+    kernel = False
     while frame is not None:
         file = frame.f_code.co_filename
         name = file.rpartition("/")[2]
         debugger = debugger or name in _DEBUGGER
+        kernel = kernel or "/ipykernel/" in file or "/ipyparallel/" in file
         where = f"{place(file, frame.f_lineno)}, in {frame.f_code.co_name}"
         where = where.removesuffix(", in <module>")
         first = first or where
         if name not in _DEBUGGER and not file.startswith((*_SKIPPED, *_LIBRARY)):
             return f"stopped in the debugger at {where}" if debugger else where
         frame = frame.f_back
-    return "stopped in the debugger" if debugger else first or ""
+    if debugger:
+        return "stopped in the debugger"
+    return IDLE if kernel else first or ""

@@ -100,6 +100,7 @@ def test_whereabouts_of_every_kind():
         Place(7, CLOSED),
         place(8, USER, elsewhere=Elsewhere("tp", entry(3, f"{SUM} at b.py:4"))),
         Place(9, DEAD),
+        place(10, USER, entry(6, "barrier() at cell 3, line 2", state=IDLE), line="idle"),
     ]
     assert judge.whereabouts(places) == (
         "rank 0 is in user code at data.py:57, in load, before any call of this group; "
@@ -110,7 +111,8 @@ def test_whereabouts_of_every_kind():
         "rank 5 has finished: it left the group after call 2, barrier() at a.py:3; "
         "rank 6 is on another host and does not answer; "
         "rank 7 is gone: nobody answers at its address any more; "
-        'rank 8 is in another group: "tp", call 3, in all_reduce(float32[4], SUM) at b.py:4'
+        'rank 8 is in another group: "tp", call 3, in all_reduce(float32[4], SUM) at b.py:4; '
+        "rank 10 is idle, after call 6, barrier() at cell 3, line 2"
     )
 
 

@@ -285,3 +285,49 @@ def test_on_the_good_path_nobody_looks_around_and_nobody_asks_the_store():
         assert "sites.py:call_site" in outcome.value
         # A message gets a watch, which nobody asks.
         assert seen <= {"poison.py:on", "watch.py:__init__"}
+
+
+class Stopped:
+    """Ranks freeze each other: SIGSTOP now, SIGCONT when this one is through."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+    def __enter__(self):
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def __exit__(self, *exc):
+        os.kill(self.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("hosts", [None, "ab"])
+@pytest.mark.parametrize("what", ["all_reduce", "first send", "receive"])
+def test_a_stopped_rank_is_named_in_time(what, hosts):
+    """It accepts connections (the system does that for it), but says nothing any more."""
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(torch.ones(2)),
+        "first send": lambda: dist.send(torch.ones(300_000), 0),
+        "receive": lambda: dist.recv(torch.ones(2), 0),
+    }
+
+    def scene(rank):
+        store = members()[0].shared
+        dist.barrier()
+        if rank == 0:
+            store.set("pid", str(os.getpid()))
+            store.wait(["over"])
+            return None
+        with Stopped(int(store.get("pid"))):
+            try:
+                calls[what]()
+            except dist.DistError as error:
+                return str(error)
+            finally:
+                store.set("over", "")
+
+    _, other = play(scene, options=SOON, hosts=hosts, timeout=1.5)
+    assert "gave up in" in other.value
+    assert "has waited" in log_of([other], 0)
+    assert other.seconds < 10
+    where = "is on another host and does not answer" if hosts else "is in user code"
+    assert f"rank 0 {where}" in other.value
