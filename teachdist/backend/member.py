@@ -169,16 +169,19 @@ class Member:
         if route is None and self.routes.hosts is not None:
             route = self.routes.of(call)
         same = self.routes.same(call) if route is None else route.same
-        self.page.write(IN_CALL, self.generation, sequence, words, same)
+        told = words if route is None else words + route.mark
+        self.page.write(IN_CALL, self.generation, sequence, told, same)
         watcher = partial(Watch, self.view, words, self.options.hint_after, (sequence, same))
         patience = Patience(limit, None, words, watcher)
         try:
             if route is None:
                 self._first_call(patience)
                 route = self.routes.of(call)
+                told = words + route.mark
+                self.page.write(IN_CALL, self.generation, sequence, told, same)
             call.route = route
             exchange = route.exchange
-            exchange.begin(sequence, words, patience)
+            exchange.begin(sequence, told, patience)
             observer = self._recorder(call, words, sequence, route) if tracing.active() else None
             execute(call, route.plan, self.links, exchange, observer)
             if observer is not None:
@@ -191,7 +194,7 @@ class Member:
             self.release(f"{self.who(self.rank)} failed in {words}: {error!r}")
             raise
         finally:
-            self.page.write(IDLE, self.generation, sequence, words, same)
+            self.page.write(IDLE, self.generation, sequence, told, same)
 
     def _first_call(self, patience):
         """All ranks are in the group's first collective: get to know each other."""

@@ -12,12 +12,14 @@ from teachdist.backend.plan import plan
 from teachdist.collectives import get
 from teachdist.links import Exchange, Header
 from teachdist.links.header import number_of
+from teachdist.links.page import marked
 
 
 @dataclass(slots=True, eq=False)
 class Route:
     """One kind of call. same: its fingerprint without the algorithm. asked: see `options.asked`.
 
+    mark: the algorithm, for the board.
     exchange: what the links know of it; a group's calls run one at a time, so one serves all.
     """
 
@@ -26,6 +28,7 @@ class Route:
     same: int
     asked: int
     exchange: Exchange
+    mark: str
 
     @property
     def fresh(self):
@@ -64,7 +67,9 @@ class Routes:
                 self.number, self.generation, 0, fingerprint=self._number((*kind, name))
             )
             exchange = Exchange(header, made.width)
-            route = Route(get(call.op, name), made, self._number(kind), asked, exchange)
+            route = Route(
+                get(call.op, name), made, self._number(kind), asked, exchange, marked(name)
+            )
             self._known[key] = route
         return route
 
