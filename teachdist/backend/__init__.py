@@ -29,6 +29,8 @@ def recover(meeting=None, timeout=30.0):
     a name for this occasion, the same on all ranks and never used before; by default the ranks
     count their calls of `recover`. timeout: seconds to wait for the other ranks.
 
+    A group that another rank has destroyed stays as it is, and the log says so.
+
     Returns whether a group has met anew. Raises DistBackendError if a rank does not come.
     """
     return recover_all(members(), meeting, timeout)

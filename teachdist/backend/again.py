@@ -37,15 +37,15 @@ class Again:
         self._right = right
         self.parcels = {}  # messages, kept for the same reason
 
-    def call(self, make, tensors, *arguments):
-        """make(*tensors, *arguments), a `Call`, or the one that was kept of the same call."""
-        key = key_of(make, tensors, arguments)
+    def call(self, make, *arguments):
+        """make(*arguments), a `Call`, or the one that was kept of the same call."""
+        key = key_of(make, arguments)
         known = self._known.get(key)
         if known is not None and self._right(known):
             return known
-        call = make(*tensors, *arguments)
+        call = make(*arguments)
         if key is not None and not call.write_back and call.then is None:
-            call.kept = _Kept(self._known, key, [extent(tensor) for tensor in tensors])
+            call.kept = _Kept(self._known, key, extents(arguments))
         return call
 
     def keep_parcel(self, key, parcel):
@@ -57,6 +57,7 @@ class Again:
     def forget(self):
         """The links are new: nothing of before can run."""
         self._known.clear()
+        self.parcels.clear()
 
 
 class _Kept:
@@ -85,32 +86,57 @@ class _Kept:
         self.known[self.key] = call
 
 
-def key_of(make, tensors, arguments):
+def key_of(make, arguments):
     """What must be the same for a call to be the same; None if it cannot be kept."""
     key = [make]
-    for tensor in tensors:
-        if (
-            type(tensor) not in _PLAIN
-            or not tensor.is_cpu
-            or tensor.layout is not torch.strided
-            or not tensor.is_contiguous()
-            or tensor.dtype.is_complex
-            or tensor.is_neg()
-        ):
-            return None
-        key += (tensor.data_ptr(), tensor.shape, tensor.dtype)
+    return tuple(key) if _add(key, arguments) else None
+
+
+def _add(key, arguments):
     for argument in arguments:
-        if isinstance(argument, list):
-            argument = tuple(argument)
-        elif isinstance(argument, torch.distributed.ReduceOp):
-            argument = argument.op
-            if argument is _PREMUL_SUM:
-                return None
-        key.append(argument)
-    return tuple(key)
+        kind = type(argument)
+        if kind is int:
+            key.append(argument)
+        elif kind in _PLAIN:
+            if (
+                not argument.is_cpu
+                or argument.layout is not torch.strided
+                or not argument.is_contiguous()
+                or argument.dtype.is_complex
+                or argument.is_neg()
+            ):
+                return False
+            key += (argument.data_ptr(), argument.shape, argument.dtype)
+        elif kind in _LISTS:
+            key.append(len(argument))
+            if not _add(key, argument):
+                return False
+        elif kind is _ReduceOp:
+            number = int(argument.op)
+            if number == _PREMUL_SUM:  # it has a factor
+                return False
+            key.append(number)
+        elif isinstance(argument, torch.Tensor):
+            return False
+        else:
+            key.append(argument)
+    return True
 
 
-_PREMUL_SUM = torch.distributed.ReduceOp.RedOpType.PREMUL_SUM
+_LISTS = (list, tuple)
+_ReduceOp = torch.distributed.ReduceOp
+_PREMUL_SUM = int(_ReduceOp.RedOpType.PREMUL_SUM)
+
+
+def extents(arguments):
+    """Where the tensors among a call's arguments lie."""
+    found = []
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            found.append(extent(argument))
+        elif type(argument) in _LISTS:
+            found += extents(argument)
+    return found
 
 
 def extent(tensor):

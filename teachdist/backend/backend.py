@@ -16,7 +16,7 @@ from teachdist.backend import point_to_point
 from teachdist.backend.member import Member, seconds
 from teachdist.backend.monitored import monitored_barrier
 from teachdist.backend.options import Options
-from teachdist.backend.profiling import opened
+from teachdist.backend.profiling import opened, profiling
 from teachdist.backend.sparse import all_reduce_sparse
 from teachdist.backend.work import AllWorks
 
@@ -85,21 +85,25 @@ class Backend(BackendBase):
 
     # -- collectives ---------------------------------------------------------------------------
 
-    def _run(self, todo, opts, title, inputs, outputs=None):
-        """Run one Call or several as one operation, which the profiler knows as `title`."""
+    def _collective(self, opts, title, inputs, outputs, make, *arguments):
+        """Run what make(*arguments) describes, or the same call as before."""
+        call = self.member.again.call(make, *arguments)
+        return self._run(opts, title, inputs, outputs, call)
+
+    def _run(self, opts, title, inputs, outputs, *todo):
+        """Run one Call or several as one operation, which the profiler knows as `title`.
+
+        outputs: what the future will hold; None: those of the Call.
+        """
         work = self.member.run(
-            todo if isinstance(todo, list) else [todo],
+            todo,
             self._batch is not None or getattr(opts, "asyncOp", True),
-            getattr(opts, "timeout", None),
+            opts,
             outputs,
-            opened(title, inputs),
+            opened(title, inputs) if profiling() else None,
             inputs,
         )
-        return self._batched(work)
-
-    def _again(self, make, tensors, *arguments):
-        """The Call that `make` makes, or the same one as before."""
-        return self.member.again.call(make, tensors, *arguments)
+        return work if self._batch is None else self._batched(work)
 
     def _batched(self, work):
         if self._batch is not None:
@@ -113,16 +117,16 @@ class Backend(BackendBase):
     def broadcast(self, tensors, opts):
         """Every rank's tensor becomes the root's."""
         tensor = calls.one(tensors, opts.rootTensor, "broadcast")
-        todo = self._again(calls.broadcast, tensors, opts.rootRank, *self._place)
-        return self._run(todo, opts, "broadcast", tensors, [tensor])
+        about = tensor, opts.rootRank, *self._place
+        return self._collective(opts, "broadcast", tensors, [tensor], calls.broadcast, *about)
 
     def allreduce(self, tensors, opts):
         """Every rank's tensor becomes the reduction of all."""
         if len(tensors) == 1 and tensors[0].is_sparse:
             return self.allreduce_sparse(tensors, opts)
-        size = self.member.size
-        todo = [self._again(calls.all_reduce, (t,), opts.reduceOp, size) for t in tensors]
-        return self._run(todo, opts, "all_reduce", tensors, tensors)
+        again, op, size = self.member.again, opts.reduceOp, self.member.size
+        todo = [again.call(calls.all_reduce, tensor, op, size) for tensor in tensors]
+        return self._run(opts, "all_reduce", tensors, tensors, *todo)
 
     def allreduce_coalesced(self, tensors, opts):
         """all_reduce of several tensors."""
@@ -131,32 +135,32 @@ class Backend(BackendBase):
     def allreduce_sparse(self, tensors, opts):
         """all_reduce of a sparse COO tensor; ranks may have entries in different places."""
         todo = all_reduce_sparse(calls.one(tensors, 0, "all_reduce"), opts.reduceOp, *self._place)
-        return self._run(todo, opts, "all_reduce", tensors, tensors)
+        return self._run(opts, "all_reduce", tensors, tensors, *todo)
 
     def reduce(self, tensors, opts):
         """The root's tensor becomes the reduction of all."""
         tensor = calls.one(tensors, opts.rootTensor, "reduce")
-        todo = self._again(calls.reduce, tensors, opts.reduceOp, opts.rootRank, *self._place)
-        return self._run(todo, opts, "reduce", tensors, [tensor])
+        about = tensor, opts.reduceOp, opts.rootRank, *self._place
+        return self._collective(opts, "reduce", tensors, [tensor], calls.reduce, *about)
 
     def allgather(self, output_lists, inputs, opts):
-        """output_lists[0][s] becomes rank s's input."""
+        """`output_lists[0][s]` becomes rank s's input."""
         calls.same_count(output_lists, inputs, "all_gather", "output_lists", "inputs")
-        pairs = zip(output_lists, inputs, strict=True)
-        todo = [calls.all_gather(outs, tensor, *self._place) for outs, tensor in pairs]
+        again, pairs = self.member.again, zip(output_lists, inputs, strict=True)
+        todo = [again.call(calls.all_gather, outs, tensor, *self._place) for outs, tensor in pairs]
         outputs = [t for outs in output_lists for t in outs]
-        return self._run(todo, opts, "all_gather", inputs, outputs)
+        return self._run(opts, "all_gather", inputs, outputs, *todo)
 
     def allgather_coalesced(self, output_lists, inputs, opts):
-        """all_gather of several tensors; output_lists[s][i] becomes rank s's i-th input."""
+        """all_gather of several tensors; `output_lists[s][i]` becomes rank s's i-th input."""
         calls.by_rank(output_lists, inputs, self.member.size)
         lists = [list(outs) for outs in zip(*output_lists, strict=True)]
         return self.allgather(lists, inputs, opts)
 
     def all_gather_single(self, output, input, opts):  # noqa: A002  torch's name
         """`output` becomes all inputs, one behind the other."""
-        todo = self._again(calls.all_gather_single, (output, input), *self._place)
-        return self._run(todo, opts, "_all_gather_base", [input], [output])
+        make, about = calls.all_gather_single, (output, input, *self._place)
+        return self._collective(opts, "_all_gather_base", [input], [output], make, *about)
 
     _allgather_base = all_gather_single
 
@@ -165,42 +169,40 @@ class Backend(BackendBase):
         calls.same_count(outputs, inputs, "all_gather_single", "outputs", "inputs")
         pairs = zip(outputs, inputs, strict=True)
         todo = [calls.all_gather_single(out, tensor, *self._place) for out, tensor in pairs]
-        return self._run(todo, opts, "_all_gather_base", inputs, list(outputs))
+        return self._run(opts, "_all_gather_base", inputs, list(outputs), *todo)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def gather(self, output_lists, inputs, opts):
-        """On the root output_lists[0][s] becomes rank s's input."""
+        """On the root `output_lists[0][s]` becomes rank s's input."""
         outputs = output_lists[0] if output_lists else []
-        tensor = calls.one(inputs, 0, "gather")
-        todo = calls.gather(outputs, tensor, opts.rootRank, *self._place)
-        return self._run(todo, opts, "gather", inputs, outputs)
+        about = outputs, calls.one(inputs, 0, "gather"), opts.rootRank, *self._place
+        return self._collective(opts, "gather", inputs, outputs, calls.gather, *about)
 
     def gather_single(self, output, input, opts):  # noqa: A002
         """On the root `output` becomes all inputs, one behind the other."""
         todo = calls.gather_single(output, input, opts.rootRank, *self._place)
-        return self._run(todo, opts, "gather", [input])
+        return self._run(opts, "gather", [input], None, todo)
 
     def scatter(self, outputs, input_lists, opts):
-        """Rank d's output becomes the root's input_lists[0][d]."""
+        """Rank d's output becomes the root's `input_lists[0][d]`."""
         inputs = input_lists[0] if input_lists else []
-        output = calls.one(outputs, 0, "scatter")
-        todo = calls.scatter(output, inputs, opts.rootRank, *self._place)
-        return self._run(todo, opts, "scatter", inputs)
+        about = calls.one(outputs, 0, "scatter"), inputs, opts.rootRank, *self._place
+        return self._collective(opts, "scatter", inputs, None, calls.scatter, *about)
 
     def reduce_scatter(self, outputs, input_lists, opts):
-        """Rank d's output becomes the reduction of everybody's input_lists[0][d]."""
+        """Rank d's output becomes the reduction of everybody's `input_lists[0][d]`."""
         calls.same_count(outputs, input_lists, "reduce_scatter", "outputs", "input_lists")
         pairs = zip(outputs, input_lists, strict=True)
-        todo = [calls.reduce_scatter(o, ins, opts.reduceOp, *self._place) for o, ins in pairs]
+        again, make, about = self.member.again, calls.reduce_scatter, (opts.reduceOp, *self._place)
+        todo = [again.call(make, out, ins, *about) for out, ins in pairs]
         inputs = [t for ins in input_lists for t in ins]
-        return self._run(todo, opts, "reduce_scatter", inputs, list(outputs))
+        return self._run(opts, "reduce_scatter", inputs, list(outputs), *todo)
 
     def reduce_scatter_single(self, output, input, opts):  # noqa: A002
         """Rank d's output becomes the reduction of the d-th part of everybody's input."""
-        make, op = calls.reduce_scatter_single, opts.reduceOp
-        todo = self._again(make, (output, input), op, *self._place)
-        return self._run(todo, opts, "_reduce_scatter_base", [input], [output])
+        make, about = calls.reduce_scatter_single, (output, input, opts.reduceOp, *self._place)
+        return self._collective(opts, "_reduce_scatter_base", [input], [output], make, *about)
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -210,27 +212,26 @@ class Backend(BackendBase):
         pairs = zip(outputs, inputs, strict=True)
         op = opts.reduceOp
         todo = [calls.reduce_scatter_single(o, i, op, *self._place) for o, i in pairs]
-        return self._run(todo, opts, "_reduce_scatter_base", inputs, list(outputs))
+        return self._run(opts, "_reduce_scatter_base", inputs, list(outputs), *todo)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def alltoall(self, outputs, inputs, opts):
         """outputs[s] becomes rank s's inputs[this rank]."""
-        todo = calls.all_to_all(outputs, inputs, *self._place)
-        return self._run(todo, opts, "all_to_all", inputs, list(outputs))
+        make, about = calls.all_to_all, (outputs, inputs, *self._place)
+        return self._collective(opts, "all_to_all", inputs, list(outputs), make, *about)
 
     def all_to_all_single(self, output, input, output_splits, input_splits, opts):  # noqa: A002
         """Alltoall on parts of one tensor."""
-        splits = output_splits, input_splits
-        todo = self._again(calls.all_to_all_single, (output, input), *splits, *self._place)
-        return self._run(todo, opts, "all_to_all", [input], [output])
+        make = calls.all_to_all_single
+        about = output, input, output_splits, input_splits, *self._place
+        return self._collective(opts, "all_to_all", [input], [output], make, *about)
 
     alltoall_base = all_to_all_single
 
     def barrier(self, opts):
         """Nobody leaves before everybody has come."""
-        todo = self._again(calls.barrier, (), self.member.size)
-        return self._run(todo, opts, "barrier", [], [])
+        return self._collective(opts, "barrier", [], [], calls.barrier, self.member.size)
 
     def monitored_barrier(self, opts, wait_all_ranks):
         """A barrier that names the ranks which did not come; no Work."""

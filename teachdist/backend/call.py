@@ -66,6 +66,11 @@ class Call:
     kept: object = None  # see `again.py`
     script: object = None
 
+    @property
+    def unfinished(self):
+        """Whether something is left to do after the last round."""
+        return self.after or self.write_back or self.then
+
     def complete(self):
         """After the last round: finish reductions, copy back to strided or GPU tensors."""
         for tensor in self.after:
@@ -357,7 +362,7 @@ class _Union:
 
     name = "none"
 
-    def combine(self, out, left, right):
+    def combine(self, left, right, out):
         """Both are empty."""
 
 

@@ -34,7 +34,7 @@ from teachdist.backend.natives import Natives
 from teachdist.backend.overseen import overseen
 from teachdist.backend.profiling import opened
 from teachdist.diagnose import call_site
-from teachdist.links import Mismatch, PeerLost, TimedOut
+from teachdist.links import PeerLost, TimedOut
 from teachdist.links.board import IN_CALL
 from teachdist.links.waiting import TICK
 
@@ -58,8 +58,7 @@ class Delegating(Backend):
             opts.asyncOp = True
         closing = opened(call.title, call.inputs)
         with member.numbering:
-            number = member.sequence
-            member.sequence += 1
+            number = member.sequence = member.sequence + 1
             # The board first: when the others' data has come, they can see what it was.
             same = member.routes._number(call.agree)
             member.page.write(IN_CALL, member.generation, number, words, same)
@@ -106,6 +105,8 @@ class Delegating(Backend):
         member = self.member
         began = time.monotonic()
         try:
+            if member.unheard.calls:
+                member.unheard.look_back(member)
             with overseen(member, number, same, words):
                 while not _over(theirs, call.on_gpu):
                     if member.broken is not None:
@@ -127,14 +128,8 @@ class Delegating(Backend):
     def _compare(self, number, same, words):
         """The data has moved; but was it the same call everywhere? The board of this host knows."""
         member = self.member
-        for rank in range(member.size):
-            position = member.roster.position(rank) if rank != member.rank else None
-            entry = position.calls.get(number) if position is not None else None
-            if entry is None or entry.generation != member.generation:
-                continue
-            if entry.fingerprint != same:
-                differ = Mismatch(f"rank {rank} is in another call", rank, entry.call)
-                raise failure.fail(member, differ, number, words)
+        member.unheard.note(number, same, words, set(range(member.size)) - {member.rank})
+        member.unheard.look_back(member)
 
     # -- point to point ------------------------------------------------------------------------
 

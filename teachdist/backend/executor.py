@@ -27,7 +27,8 @@ def execute(call, plan, links, exchange, observer=None):
         play(call.script, call, links, exchange)
     else:
         _execute(call, plan, links, exchange, observer)
-    call.complete()
+    if call.unfinished:
+        call.complete()
 
 
 def _execute(call, plan, links, exchange, observer):
@@ -63,11 +64,11 @@ def _interleaved(pieces, segments, call, links, exchange, observer):
     while turn is not None:
         step = pieces.step(turn)
         if not posted:
-            links.post(exchange, turn, turn.rnd, step.leaving)
+            links.post(exchange, step)
         following = next(upcoming, None)
         posted = following is not None and following.segment != turn.segment
         if posted:
-            links.post(exchange, following, following.rnd, pieces.step(following).leaving)
+            links.post(exchange, pieces.step(following))
         take(step, call, links, exchange, observer)
         if turn.last:
             pieces.finish(turn.segment)

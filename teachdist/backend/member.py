@@ -12,6 +12,7 @@ next generation's cards, and every process group, model and mesh that uses it st
 import logging
 import os
 import threading
+import time
 from datetime import timedelta
 from functools import partial
 
@@ -26,12 +27,13 @@ from teachdist.backend.identity import identify, title
 from teachdist.backend.parcels import receive, send
 from teachdist.backend.route import Routes
 from teachdist.backend.turns import Turns
+from teachdist.backend.unheard import Unheard
 from teachdist.backend.work import DONE, Work
 from teachdist.diagnose import Door, View, Watch, call_site, poison, stacks
 from teachdist.diagnose.log import log
 from teachdist.diagnose.survey import leave_card
 from teachdist.links import LinkError, Links, Mail, Patience, Roster
-from teachdist.links.board import IDLE, IN_CALL, Page
+from teachdist.links.board import IN_CALL, Page
 from teachdist.links.header import number_of
 from teachdist.links.switchboard import MAIL
 
@@ -47,10 +49,11 @@ class Member:
         self.timeout = timeout
         self.options = options
         self.pid = os.getpid()
-        self.sequence = 0
+        self.sequence = 0  # collectives so far: the first is call 1
         self.generation = 0
         self.broken = None  # the `Abort` that ended this generation
         self.left = False
+        self.deserted = ""  # why the group can never meet again
         self.meetings = 0
         self.title = name
         self._identity = identity = identify(self)
@@ -79,6 +82,7 @@ class Member:
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
         self.routes = Routes(self.rank, self.size, self._chooser, self.number, self.generation)
         self.again.forget()
+        self.unheard = Unheard()
         meets = (self.who(self.rank), self.title, self.size, self.generation)
         log.info('%s meets in group "%s" of %d ranks, generation %d', *meets)
 
@@ -105,30 +109,29 @@ class Member:
 
     # -- collectives -------------------------------------------------------------------------
 
-    def run(self, calls, asynchronous, timeout, outputs=None, closing=None, inputs=()):
+    def run(self, calls, asynchronous, opts, outputs=None, closing=None, inputs=()):
         """Run calls one after the other under one Work.
 
-        inputs: what must stay alive until they are over. closing: called then, before anybody is
-        told.
+        opts: torch's options of the call, with its timeout. inputs: what must stay alive until
+        they are over. closing: called then, before anybody is told.
         """
-        self.usable(calls[0].words)
+        if self.left or self.broken is not None:
+            failure.usable(self, calls[0].words)
         site = call_site()
-        limit = seconds(timeout, self.timeout)
         here = not asynchronous and closing is None
         with self.numbering:
-            first = self.sequence
+            first = self.sequence + 1
             self.sequence += len(calls)
             here = here and self._turns.mine()
             if not here:
                 work = Work(calls[0].outputs if outputs is None else outputs, closing)
                 if asynchronous and poison.on():
                     work.veil = self._veil(calls)
-                self._turns.submit(lambda: self._job(work, first, calls, site, limit, inputs))
+                self._turns.submit(lambda: self._job(work, first, calls, site, opts, inputs))
         if here:
             try:
-                self.usable(calls[0].words)
                 for number, call in enumerate(calls, first):
-                    self._execute(number, call, f"{call.words} at {site}", limit)
+                    self._execute(number, call, f"{call.words} at {site}", opts)
             finally:
                 self._turns.over()
             return DONE
@@ -153,48 +156,65 @@ class Member:
             call.write_back = [(veil.real(tensor), values) for tensor, values in call.write_back]
         return veil
 
-    def _job(self, work, first, calls, site, limit, inputs):
+    def _job(self, work, first, calls, site, opts, inputs):
         try:
-            self.usable(calls[0].words)
             for number, call in enumerate(calls, first):
-                self._execute(number, call, f"{call.words} at {site}", limit)
+                self._execute(number, call, f"{call.words} at {site}", opts)
         except BaseException as error:  # noqa: BLE001  it travels to whoever waits
             work.finish(error)
         else:
             work.finish()
         del inputs  # not before
 
-    def _execute(self, sequence, call, words, limit):
+    def _execute(self, sequence, call, words, opts):
+        if self.left or self.broken is not None:
+            failure.usable(self, words)
         route = call.route
         if route is None and self.routes.hosts is not None:
             route = self.routes.of(call)
         same = self.routes.same(call) if route is None else route.same
         told = words if route is None else words + route.mark
+        if self.unheard.calls:
+            self.unheard.look_back(self)
         self.page.write(IN_CALL, self.generation, sequence, told, same)
-        watcher = partial(Watch, self.view, words, self.options.hint_after, (sequence, same))
-        patience = Patience(limit, None, words, watcher)
+
+        def patient():  # made only for a call that has to wait
+            watcher = partial(Watch, self.view, words, self.options.hint_after, (sequence, same))
+            limit = seconds(getattr(opts, "timeout", None), self.timeout)
+            return Patience(limit, None, words, watcher)
+
         try:
             if route is None:
-                self._first_call(patience)
-                route = self.routes.of(call)
+                self._first_call(patient())
+                call.route = route = self.routes.of(call)
                 told = words + route.mark
                 self.page.write(IN_CALL, self.generation, sequence, told, same)
-            call.route = route
-            exchange = route.exchange
-            exchange.begin(sequence, told, patience)
-            observer = self._recorder(call, words, sequence, route) if tracing.active() else None
-            execute(call, route.plan, self.links, exchange, observer)
-            if observer is not None:
-                observer.done(partial(self._chooser.topology, self.routes.hosts))
-            if log.isEnabledFor(logging.DEBUG):
-                self._log_call(sequence, words, route.algorithm.name, patience.waited)
-        except (LinkError, KeyboardInterrupt) as error:
-            raise self._fail(error, sequence, words) from error
+            else:
+                call.route = route
+            self._carry_out(sequence, call, words, same, patient)
+        except KeyboardInterrupt as error:
+            self.failed(error, sequence, words)
+            raise
+        except LinkError as error:
+            raise self.failed(error, sequence, words) from error
         except Exception as error:  # the others must not wait for what will never come
             self.release(f"{self.who(self.rank)} failed in {words}: {error!r}")
             raise
         finally:
-            self.page.write(IDLE, self.generation, sequence, told, same)
+            self.page.over(sequence)
+
+    def _carry_out(self, sequence, call, words, same, patient):
+        route, exchange = call.route, call.route.exchange
+        began = time.monotonic() if log.isEnabledFor(logging.DEBUG) else None
+        exchange.begin(sequence, words + route.mark, patient)
+        observer = self._recorder(call, words, sequence, route) if tracing.active() else None
+        execute(call, route.plan, self.links, exchange, observer)
+        if not route.plan.listens and self.size > 1:
+            self.unheard.note(sequence, same, words, set(range(self.size)) - {self.rank})
+        if observer is not None:
+            observer.done(partial(self._chooser.topology, self.routes.hosts))
+        if began is not None:
+            self._log_call(sequence, words, route.algorithm.name, time.monotonic() - began)
 
     def _first_call(self, patience):
         """All ranks are in the group's first collective: get to know each other."""
@@ -250,7 +270,8 @@ class Member:
         if self.left or self.broken is not None:
             failure.usable(self, words)
 
-    def _fail(self, error, sequence, words):
+    def failed(self, error, sequence, words):
+        """End the generation because of an error in a call; the exception to raise."""
         explained = failure.fail(self, error, sequence, words)
         self.links.close()
         return explained
@@ -274,9 +295,11 @@ class Member:
             return
         self._turns.stop()
         self.left = True
+        self.again.forget()
         log.info('%s leaves group "%s"', self.who(self.rank), self.title)
         if self.broken is None:
             self.links.part(Patience(FLUSH))
+            self.unheard.last_look(self)
         self.mail.close(FLUSH if self.broken is None else 0.0)
         self.page.leave()
         self.links.close()

@@ -18,7 +18,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from teachdist.collectives import DEFINITIONS, get
+from teachdist.collectives import DEFINITIONS, Algorithm, get
+from teachdist.collectives.catalog import choices
 
 _Base: Any = (getattr(dist, "BackendBase", None) or dist._Backend).Options
 
@@ -68,12 +69,6 @@ def delegated(given):
 
 
 _used: list[dict] = []
-_changes = 0
-
-
-def asked():
-    """A number that changes whenever `use` begins or ends: choices made before may be old."""
-    return _changes
 
 
 @contextlib.contextmanager
@@ -83,24 +78,31 @@ def use(**algorithms):
     Holds for every thread of the process, so also for the calls that autograd makes for
     DistributedDataParallel.
     """
-    global _changes
     entry = checked(algorithms)
     _used.append(entry)
-    _changes += 1
+    choices.changes += 1
     try:
         yield
     finally:
         _used.remove(entry)
-        _changes += 1
+        choices.changes += 1
 
 
 def checked(algorithms):
-    """Refuse collectives and algorithms that do not exist."""
-    for op, name in algorithms.items():
+    """{collective: name} of the choices; refuses what does not exist."""
+    found = {}
+    for op, given in algorithms.items():
         if op not in DEFINITIONS:
             raise ValueError(f"{op}= is not a collective; known: {', '.join(DEFINITIONS)}")
-        get(op, name)
-    return dict(algorithms)
+        found[op] = given.name if isinstance(given, Algorithm) else given
+        try:
+            get(op, found[op])
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; your own must be registered on every rank: in a notebook by a cell that "
+                "begins with %%ranks --here"
+            ) from None
+    return found
 
 
 def chosen_by_user(op, options):

@@ -22,7 +22,8 @@ class Parcel:
     """The bytes of a message, what it is called, and a fingerprint of what the bytes are.
 
     values: what the bytes belong to, if they are not the caller's own. landed: called when the
-    bytes have come. veil: poison over the caller's tensor until then.
+    bytes have come. veil: poison over the caller's tensor until then. head: (place of the call in
+    the user's program, what was sent in front of the bytes), for the next send of the same.
     """
 
     view: memoryview
@@ -31,6 +32,7 @@ class Parcel:
     values: object = None
     landed: object = None
     veil: object = None
+    head: tuple = ("", b"")
 
 
 class MailWork(Work):
@@ -57,6 +59,8 @@ class MailWork(Work):
     def wait(self, timeout=None):
         """Block until done; True, or raises what went wrong."""
         if not self.over:
+            self._member.mail.look(self.letter)
+        if not self.over:
             self._drive(timeout.total_seconds() if timeout else None)
         return super().wait(timeout)
 
@@ -76,20 +80,25 @@ class MailWork(Work):
 def send(member, parcel, peer, tag, outputs, closing):
     """Post a send of a `Parcel` to a group rank; a Work."""
     member.usable(parcel.words)
-    words = f"{parcel.words} at {call_site()}"
-    header = Header(
-        member.number,
-        member.generation,
-        kind=POINT_TO_POINT,
-        tag=tag,
-        fingerprint=parcel.fingerprint,
-    )
-    head = header.message(0, 0, words.encode(), (len(parcel.view),))
+    site = call_site()
+    written_at, head = parcel.head
+    if written_at != site:
+        head = _head(member, parcel, site, tag)
+        parcel.head = (site, head)
     if closing is None and member.mail.send_at_once(peer, head, parcel.view):
         return done(outputs)
+    words = f"{parcel.words} at {site}"
     work = MailWork(member, "send", parcel, words, peer, tag, outputs, closing)
     member.mail.send(head, work.letter)
     return _open(member, work)
+
+
+def _head(member, parcel, site, tag):
+    """Header, words and length of a message."""
+    about = {"kind": POINT_TO_POINT, "tag": tag, "fingerprint": parcel.fingerprint}
+    header = Header(member.number, member.generation, **about)
+    words = f"{parcel.words} at {site}"
+    return header.message(0, 0, words.encode(), (len(parcel.view),))
 
 
 def receive(member, parcel, peer, tag, outputs, closing):

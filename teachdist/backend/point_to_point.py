@@ -41,7 +41,7 @@ def receive(member, tensor, src, tag):
 
 def _again(member, make, tensor, peer, tag):
     """The Parcel that `make` makes, or the one of the same message before (see `again.py`)."""
-    key = key_of(make, (tensor,), (peer, tag)) if not poison.on() else None
+    key = key_of(make, (tensor, peer, tag)) if not poison.on() else None
     known = member.again.parcels.get(key)
     if known is not None:
         return known

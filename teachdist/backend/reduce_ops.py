@@ -18,7 +18,7 @@ Source: torch.distributed documentation, "ReduceOp".
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -53,15 +53,20 @@ class Reducer:
     dtype: torch.dtype
     factor: object = None
 
-    def combine(self, out, left, right):
-        """Out = left op right, elementwise on flat tensors; `out` may be either of them."""
+    @cached_property
+    def combine(self):
+        """A function (left, right, out=), elementwise on flat tensors; out may be one of them."""
         by_torch, by_numpy = _COMBINE[self.name]
-        if self.dtype in _UNSIGNED:
+
+        def unsigned(left, right, out):
             by_numpy(left.numpy(), right.numpy(), out=out.numpy())
-        elif _tiny_float(self.dtype):
+
+        def tiny(left, right, out):
             out.copy_(by_torch(left.float(), right.float()))
-        else:
-            by_torch(left, right, out=out)
+
+        if self.dtype in _UNSIGNED:
+            return unsigned
+        return tiny if _tiny_float(self.dtype) else by_torch
 
     def before(self, tensor, size):
         """A rank's input as it enters the reduction; a new tensor if it differs."""
@@ -133,7 +138,7 @@ def _undefined(name, dtype):
     try:
         one = torch.zeros(1, dtype=torch.uint8).view(dtype) if dtype.itemsize == 1 else None
         one = torch.zeros(1, dtype=dtype) if one is None else one
-        Reducer(name, dtype).combine(one, one, one)
+        Reducer(name, dtype).combine(one, one, out=one)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         return f"{name} of {short(dtype)}: torch does not define it ({error})"
     return None

@@ -7,9 +7,9 @@ when `use` has changed something, or when another algorithm has taken the name.
 
 from dataclasses import dataclass
 
-from teachdist.backend import options
 from teachdist.backend.plan import plan
 from teachdist.collectives import get
+from teachdist.collectives.catalog import choices
 from teachdist.links import Exchange, Header
 from teachdist.links.header import number_of
 from teachdist.links.page import marked
@@ -17,24 +17,24 @@ from teachdist.links.page import marked
 
 @dataclass(slots=True, eq=False)
 class Route:
-    """One kind of call. same: its fingerprint without the algorithm. asked: see `options.asked`.
+    """One kind of call. same: its fingerprint without the algorithm.
 
+    changes: the number of `choices` when it was chosen. exchange: what the links know of it; a
+    group's calls run one at a time, so one serves all.
     mark: the algorithm, for the board.
-    exchange: what the links know of it; a group's calls run one at a time, so one serves all.
     """
 
     algorithm: object
     plan: object
     same: int
-    asked: int
+    changes: int
     exchange: Exchange
     mark: str
 
     @property
     def fresh(self):
         """Whether the choice would be the same today."""
-        algorithm = self.algorithm
-        return self.asked == options.asked() and get(algorithm.op, algorithm.name) is algorithm
+        return self.changes == choices.changes
 
 
 class Routes:
@@ -60,16 +60,15 @@ class Routes:
         key = (kind, call.nbytes)
         route = self._known.get(key)
         if route is None or not route.fresh:
-            asked = options.asked()
+            changes = choices.changes
             name = self.chooser.algorithm(call, self.hosts)
             made = plan(call.op, name, self.rank, self.size, call.root, self.hosts)
             header = Header(
                 self.number, self.generation, 0, fingerprint=self._number((*kind, name))
             )
             exchange = Exchange(header, made.width)
-            route = Route(
-                get(call.op, name), made, self._number(kind), asked, exchange, marked(name)
-            )
+            same = self._number(kind)
+            route = Route(get(call.op, name), made, same, changes, exchange, marked(name))
             self._known[key] = route
         return route
 

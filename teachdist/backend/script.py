@@ -22,27 +22,38 @@ links show them; for shared memory that is the sender's own.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
+from teachdist.links.exchange import Step as LinkStep
 from teachdist.links.exchange import Want
 from teachdist.links.raw import scratch, view_bytes
 
 # Elements that a torch operation takes at once. Beyond this many it would spread over threads,
 # which for short operations costs far more than it gains when every rank has threads of its own.
 SERIAL = 32768
+SMALL = 1 << 16  # bytes of a sum that may have room of its own in a script
 
 
 @dataclass(slots=True)
-class Step:
+class Step(LinkStep):
     """What this rank does in one turn."""
 
-    turn: object
-    leaving: dict  # chunk -> its bytes, to be published
-    wants: dict  # (peer, chunk) -> Want
     copies: list = field(default_factory=list)  # ((peer, chunk), tensor): where it goes
-    sums: list = field(default_factory=list)  # (tensor, operands: tensors or (peer, chunk))
+    sums: list = field(default_factory=list)  # of Sum
     state: dict | None = None  # for traces: {chunk: tensor} afterwards
+
+
+class Sum(NamedTuple):
+    """Contributions that meet. operands: in order of rank, tensors or (peer, chunk).
+
+    total: where the sum grows until the last operand has been read; None: room made when needed.
+    """
+
+    out: object
+    operands: list
+    total: object
 
 
 @dataclass(slots=True)
@@ -102,7 +113,8 @@ class Writer:
             own = self.state[chunk]
             operands = [(r, chunk) if (r, chunk) in rnd.places else own for r in ranks]
             self.state[chunk] = out = self._place(chunk, own.numel())
-            step.sums.append((out, operands))
+            if own.numel():
+                step.sums.append(Sum(out, operands, self._total(out, own, operands)))
         if self.traced:
             step.state = dict(self.state)
         return step
@@ -132,6 +144,16 @@ class Writer:
             self.places[chunk] = place
         return place
 
+    def _total(self, out, own, operands):
+        """Where a sum may grow: in `out` itself, unless `own`, still to be read, is there."""
+        begins_with_own = any(type(one) is not tuple for one in operands[:2])
+        if begins_with_own or out.data_ptr() != own.data_ptr():
+            return out
+        if out.nbytes > SMALL:
+            return None
+        self.scratch += out.nbytes
+        return scratch(out.numel(), out.dtype)
+
     def finals(self):
         """What must be copied at the end, as it is not yet where it belongs."""
         found = []
@@ -152,10 +174,11 @@ def play(script, call, links, exchange, observer=None):
     """Run a script from its beginning to its end."""
     for step in script.steps:
         if step.leaving:
-            links.post(exchange, step.turn, step.turn.rnd, step.leaving)
+            links.post(exchange, step)
         if step.leaving or step.wants or observer is not None:
             take(step, call, links, exchange, observer)
-    copy_all(script.finals)
+    if script.finals:
+        copy_all(script.finals)
 
 
 def copy_all(finals):
@@ -166,34 +189,39 @@ def copy_all(finals):
 
 def take(step, call, links, exchange, observer):
     """Wait for what comes in a turn, and work it in."""
-    turn = step.turn
-    rnd = turn.rnd
-    arrived = links.take(exchange, turn, rnd, step.wants)
+    arrived = links.take(exchange, step)
     for way, place in step.copies:
         place.copy_(arrived[way])
-    for out, operands in step.sums:
+    for out, operands, total in step.sums:
         values = [arrived[one] if type(one) is tuple else one for one in operands]
-        combine(call.reducer.combine, out, values)
+        combine(call.reducer.combine, out, values, total)
     if step.wants:
-        links.release(exchange, turn, rnd)
+        links.release(exchange, step)
     if observer is not None:
-        observer(turn.round, rnd, step.state)
+        observer(step.turn.round, step.turn.rnd, step.state)
 
 
-def combine(pair, out, operands):
-    """Out = the operands combined from left to right by `pair(out, left, right)`.
+def combine(pair, out, operands, total=None):
+    """Out = the operands combined from left to right by `pair(left, right, out=out)`.
 
-    `out` may be one of them: the sum grows elsewhere until the last operand has been read.
+    `out` may be one of them: the sum grows in `total` until the last operand has been read.
     """
-    if len(operands) == 2 and (out.numel() <= SERIAL or torch.get_num_threads() == 1):
-        pair(out, *operands)
+    if out.numel() > SERIAL and (len(operands) > 2 or torch.get_num_threads() > 1):
+        _combine_blocks(pair, out, operands)
         return
-    total = scratch(min(SERIAL, out.numel()), out.dtype)
-    for begin in range(0, max(1, out.numel()), SERIAL):
+    if total is None and len(operands) > 2:
+        total = scratch(out.numel(), out.dtype)
+    left = operands[0]
+    for operand in operands[1:-1]:
+        pair(left, operand, out=total)
+        left = total
+    pair(left, operands[-1], out=out)
+
+
+def _combine_blocks(pair, out, operands):
+    """The same block by block: what has been added stays in the processor's cache."""
+    total = scratch(SERIAL, out.dtype)
+    for begin in range(0, out.numel(), SERIAL):
         block = slice(begin, begin + SERIAL)
         here = total[: min(SERIAL, out.numel() - begin)]
-        left = operands[0][block]
-        for operand in operands[1:-1]:
-            pair(here, left, operand[block])
-            left = here
-        pair(out[block], left, operands[-1][block])
+        combine(pair, out[block], [operand[block] for operand in operands], here)

@@ -15,6 +15,15 @@ from teachdist.collectives.schedule import DEFINITIONS, definition_of
 _ALGORITHMS: dict[str, dict[str, Algorithm]] = {op: {} for op in DEFINITIONS}
 
 
+class _Choices:
+    """Counts whatever may change the choice of an algorithm: a choice made before may be old."""
+
+    changes = 0
+
+
+choices = _Choices()
+
+
 def algorithm(
     op: str,
     name: str | None = None,
@@ -60,6 +69,7 @@ def add(made: Algorithm) -> Algorithm:
             f'another name, as in @algorithm("{made.op}", "my_{made.name}")'
         )
     _ALGORITHMS[made.op][made.name] = made
+    choices.changes += 1
     return made
 
 
@@ -68,6 +78,7 @@ def remove(op: str, name: str) -> None:
     if get(op, name).builtin:
         raise ValueError(f"name: {op} algorithm {name!r} belongs to the catalogue and stays")
     del _ALGORITHMS[op][name]
+    choices.changes += 1
 
 
 def get(op: str, name: str) -> Algorithm:

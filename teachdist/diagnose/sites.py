@@ -19,39 +19,49 @@ _SKIPPED = (_OURS, _TORCH, "<frozen", "<string>", "<__array_function__")
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 _DEBUGGER = ("pdb.py", "bdb.py", "pydevd.py")
 
-_mine = {}  # file -> whether it is the user's
+_others = set()  # files that are not the user's
 _names = {}  # (file, line) -> "train.py:31"
 
 
 def call_site():
     """Where the user's code made the present call: "train.py:31"."""
     frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        mine = _mine.get(file)
-        if mine is None:
-            mine = _remember(file)
-        if mine:
-            return _name(file, frame.f_lineno)
-        frame = frame.f_back
-    return _nobodys()
+    while True:
+        while frame is not None and frame.f_code.co_filename in _others:
+            frame = frame.f_back
+        if frame is None:
+            return _nobodys()
+        name = _names.get((frame.f_code.co_filename, frame.f_lineno))
+        if name is None:
+            name = _name(frame.f_code.co_filename, frame.f_lineno)
+        if name:
+            return name
 
 
-def _remember(file):
-    mine = not file.startswith(_SKIPPED) and not file.endswith("/contextlib.py")
-    if len(_mine) > 10_000:  # code made by exec, again and again
-        _mine.clear()
-    _mine[file] = mine
-    return mine
+def raised_at(error):
+    """The innermost line of the user's code that an exception has passed, or ""."""
+    where, trace = "", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if _users(file) and not file.startswith(_LIBRARY):
+            where = place(file, trace.tb_lineno)
+        trace = trace.tb_next
+    return where
+
+
+def _users(file):
+    return not file.startswith(_SKIPPED) and not file.endswith("/contextlib.py")
 
 
 def _name(file, line):
-    key = (file, line)
-    name = _names.get(key)
-    if name is None:
-        if len(_names) > 10_000:
-            _names.clear()
-        name = _names[key] = place(file, line)
+    """The name of a line of the user's; "" if it is not, which is remembered."""
+    for known in (_names, _others):
+        if len(known) > 10_000:  # code made by exec, again and again
+            known.clear()
+    if not _users(file):
+        _others.add(file)
+        return ""
+    name = _names[file, line] = place(file, line)
     return name
 
 

@@ -13,8 +13,10 @@ with all others, as they do with it.
 import contextlib
 import logging
 import os
+from dataclasses import replace
 
 from teachdist.links.errors import LinkError, PeerLost
+from teachdist.links.exchange import Step
 from teachdist.links.page import LEFT
 from teachdist.links.roster import shm_wanted, until_ready
 from teachdist.links.shm import ShmLinks
@@ -26,7 +28,7 @@ log = logging.getLogger("teachdist")
 
 
 class Links:
-    """All links of one rank in a group: per turn, `post` what goes out, `take` what comes in.
+    """All links of one rank in a group: per step, `post` what goes out, `take` what comes in.
 
     Turns are aligned: what is posted in turn k is taken in turn k.
     Which kind serves a peer is settled when the first collective meets all cards.
@@ -39,7 +41,6 @@ class Links:
         self._tcp = TcpLinks(roster.sockets(COLLECTIVE))
         self._threads = ThreadLinks(roster)
         self._shm = None
-        self._parts = {}
         self._wanted = shm_wanted()
 
     def meet(self, patience):
@@ -91,41 +92,38 @@ class Links:
         """How many connections there are now."""
         return len(self.roster.sockets(COLLECTIVE).connections)
 
-    def post(self, exchange, turn, rnd, chunks):
-        """Begin to send this turn's chunks, {chunk: bytes}; they must stay as they are."""
-        for link, part in self._split(rnd):
-            link.post(exchange, turn, part, chunks)
+    def post(self, exchange, step):
+        """Begin to send what leaves in this step; it must stay as it is until `take` returns."""
+        for link, part in self._split(step):
+            link.post(exchange, part)
 
-    def take(self, exchange, turn, rnd, wants):
-        """Wait for the turn's messages, {(peer, chunk): Want}, and until its own are out.
+    def take(self, exchange, step):
+        """Wait for the step's messages, and until its own are out.
 
         What has no room of its own is answered, {(peer, chunk): tensor}, and good until `release`
-        of the same turn.
+        of the same step.
         """
         arrived = {}
-        for link, part in self._split(rnd):
-            arrived |= link.take(exchange, turn, part, wants)
+        for link, part in self._split(step):
+            arrived |= link.take(exchange, part)
         return arrived
 
-    def release(self, exchange, turn, rnd):
+    def release(self, exchange, step):
         """What `take` gave has been read."""
-        for link, part in self._split(rnd):
-            link.release(exchange, turn, part)
+        for link, part in self._split(step):
+            link.release(exchange, part)
 
-    def _split(self, rnd):
-        """The round as each kind of link sees it; those that wait without a system call first."""
-        parts = self._parts.get(rnd)
-        if parts is None:
-            parts = []
+    def _split(self, step):
+        """The step as each kind of link sees it; those that wait without a system call first."""
+        if step.known is None:
+            turn, rnd, step.known = step.turn, step.turn.rnd, []
             for link in (self._threads, self._shm, self._tcp):
                 sends = {p: c for p, c in rnd.sends.items() if self.kinds[p] is link}
                 takes = {p: c for p, c in rnd.takes.items() if self.kinds[p] is link}
                 if sends or takes:
-                    parts.append((link, rnd.only(sends, takes)))
-            if len(self._parts) > 4096:
-                self._parts.clear()
-            self._parts[rnd] = parts
-        return parts
+                    part = replace(turn, rnd=rnd.only(sends, takes))
+                    step.known.append((link, Step(part, step.leaving, step.wants)))
+        return step.known
 
     def part(self, patience):
         """Stay until all who share memory have opened this rank's: what is in it is for them.

@@ -32,20 +32,28 @@ class Exchange:
     its place in the user's program. width: the most chunks that a rank publishes in one turn.
     """
 
-    __slots__ = ("first", "header", "patience", "piece", "table", "told", "words")
+    __slots__ = ("_patience", "_patient", "first", "header", "piece", "table", "told", "words")
 
     def __init__(self, header, width):
         self.header = header
         # Bytes for the lengths of the chunks of a turn; the most bytes of one chunk in one turn.
         self.table, self.piece = layout(width)
 
-    def begin(self, sequence, words, patience):
-        """Call number `sequence` of the group begins."""
+    def begin(self, sequence, words, patient):
+        """Call number `sequence` of the group begins; `patient()` makes its `Patience`."""
         self.header.sequence = sequence
-        self.words, self.patience = words, patience
+        self.words = words
+        self._patient, self._patience = patient, None
         # The number of the call's first turn among all turns of the group.
         self.first = sequence * TURNS + 1
-        self.told = set()  # peers that have had the words
+        self.told = None  # the peers that have had the words, once there are some
+
+    @property
+    def patience(self):
+        """How long the call may wait: made when it first has to, as many calls never wait."""
+        if self._patience is None:
+            self._patience = self._patient()
+        return self._patience
 
 
 @dataclass(slots=True)
@@ -57,6 +65,20 @@ class Turn:
     round: int
     rnd: object
     last: bool  # of its segment
+
+
+@dataclass(slots=True)
+class Step:
+    """What a rank does in one turn, as far as the links are concerned.
+
+    leaving: {chunk: its bytes}, to be published. wants: {(peer, chunk): Want}, to come.
+    known: what the links have worked out for it; a call that comes again has the same steps.
+    """
+
+    turn: Turn
+    leaving: dict
+    wants: dict
+    known: object = None
 
 
 class Want(NamedTuple):

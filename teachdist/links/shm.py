@@ -29,6 +29,7 @@ Cost: 2 MB per rank and group, taken at the first collective.
 """
 
 import os
+from typing import NamedTuple
 
 import torch
 
@@ -73,6 +74,19 @@ class Slab:
         return made
 
 
+class Ways(NamedTuple):
+    """Where the chunks of a step lie, in this rank's memory and in the others'.
+
+    leaving: (index of the length's word, length, place in the slot, bytes) of each chunk.
+    coming: (peer, its counters, its words, [(index of the length's word, length, place in the
+    peer's slot, room or None)]). arrived: {(peer, chunk): tensor over its place}.
+    """
+
+    leaving: list
+    coming: list
+    arrived: dict
+
+
 class ShmLinks:
     """The links of one rank to peers that share memory with it."""
 
@@ -95,9 +109,10 @@ class ShmLinks:
         self.signals.meet(peer, slab.words, pid, bell)
         self.slabs[peer] = slab
 
-    def post(self, exchange, turn, rnd, chunks):
-        """Publish this turn's chunks, {chunk: bytes}."""
-        readers = rnd.sends
+    def post(self, exchange, step):
+        """Publish what leaves in this step."""
+        turn = step.turn
+        readers = turn.rnd.sends
         if not readers:
             return
         stamp = exchange.first + turn.number
@@ -106,62 +121,71 @@ class ShmLinks:
         for peer in before:
             if self._theirs[peer][DONE] < last:
                 self.signals.wait(peer, DONE, last, exchange.patience)
-        words, data, start = self._words, self._bytes, PAGE + slot * SLOT
-        length_at, at = start >> 3, start + exchange.table
-        for chunk in rnd.published:
-            view = chunks[chunk]
-            words[length_at] = length = len(view)
-            data[at : at + length] = view
-            length_at += 1
-            at += exchange.piece
-        words[STAMPS + 2 * slot] = stamp
-        words[STAMPS + 2 * slot + 1] = exchange.header.fingerprint
+        words, at = self._words, STAMPS + 2 * slot
+        ways = (step.known and step.known[slot]) or self._ways(exchange, step, slot)
+        for length_at, length, place, view in ways.leaving:
+            words[length_at] = length
+            place[:] = view
+        words[at] = stamp
+        words[at + 1] = exchange.header.fingerprint
         self._readers[slot] = (stamp, readers)
         self.signals.raise_to(READY, stamp, readers)
 
-    def take(self, exchange, turn, rnd, wants):
-        """Wait for the turn's messages, {(peer, chunk): Want}.
+    def take(self, exchange, step):
+        """Wait for the step's messages.
 
         What has no room of its own is answered, {(peer, chunk): tensor}: it lies in the sender's
         memory and is good until `release`.
         """
-        arrived = {}
-        stamp = exchange.first + turn.number
+        stamp = exchange.first + step.turn.number
         slot = stamp % SLOTS
-        length_at = (PAGE + slot * SLOT) >> 3
-        start = PAGE + slot * SLOT + exchange.table
-        places = rnd.places
-        for peer, chunks in rnd.takes.items():
-            if self._theirs[peer][READY] < stamp:
+        at = STAMPS + 2 * slot
+        ways = (step.known and step.known[slot]) or self._ways(exchange, step, slot)
+        for peer, counters, words, chunks in ways.coming:
+            if counters[READY] < stamp:
                 self.signals.wait(peer, READY, stamp, exchange.patience)
-            slab = self.slabs[peer]
-            words = slab.words
-            if (
-                words[STAMPS + 2 * slot] != stamp
-                or words[STAMPS + 2 * slot + 1] != exchange.header.fingerprint
-            ):
+            if words[at] != stamp or words[at + 1] != exchange.header.fingerprint:
                 raise Mismatch(f"rank {peer} is in another call", peer)
-            for chunk in chunks:
-                way = (peer, chunk)
-                index = places[way]
-                nbytes, numel, dtype, room = wants[way]
-                if words[length_at + index] != nbytes:
+            for length_at, length, place, room in chunks:
+                if words[length_at] != length:
                     raise Mismatch(
-                        f"rank {peer} gives {words[length_at + index]} bytes where this rank "
-                        f"expects {nbytes}",
+                        f"rank {peer} gives {words[length_at]} bytes where this rank expects "
+                        f"{length}",
                         peer,
                     )
-                at = start + index * exchange.piece
-                if room is None:
-                    arrived[way] = slab.tensor(at, numel, dtype)
-                else:
-                    room[:] = slab.bytes[at : at + nbytes]
-        return arrived
+                if room is not None:
+                    room[:] = place
+        return ways.arrived
 
-    def release(self, exchange, turn, rnd):
+    def release(self, exchange, step):
         """What `take` gave has been read."""
-        if rnd.takes:
-            self.signals.raise_to(DONE, exchange.first + turn.number, rnd.takes)
+        turn = step.turn
+        self.signals.raise_to(DONE, exchange.first + turn.number, turn.rnd.takes)
+
+    def _ways(self, exchange, step, slot):
+        """Work out where a step's chunks lie while it uses `slot`, and keep it with the step."""
+        if step.known is None:
+            step.known = [None] * SLOTS
+        rnd, start = step.turn.rnd, PAGE + slot * SLOT
+        lengths_at, first = start >> 3, start + exchange.table
+        leaving, coming, arrived = [], [], {}
+        for index, chunk in enumerate(rnd.published if rnd.sends else ()):
+            view, at = step.leaving[chunk], first + index * exchange.piece
+            leaving.append((lengths_at + index, len(view), self._bytes[at : at + len(view)], view))
+        for peer, numbers in rnd.takes.items():
+            slab, chunks = self.slabs[peer], []
+            for chunk in numbers:
+                way = (peer, chunk)
+                want, index = step.wants[way], rnd.places[way]
+                at = first + index * exchange.piece
+                chunks.append(
+                    (lengths_at + index, want.nbytes, slab.bytes[at : at + want.nbytes], want.room)
+                )
+                if want.room is None:
+                    arrived[way] = slab.tensor(at, want.numel, want.dtype)
+            coming.append((peer, self._theirs[peer], slab.words, chunks))
+        step.known[slot] = ways = Ways(leaving, coming, arrived)
+        return ways
 
     def close(self):
         """Let go of all memory; it goes when nobody has it mapped any more."""

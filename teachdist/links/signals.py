@@ -98,6 +98,7 @@ class Words:
     def __init__(self, rank, words):
         self.rank = rank
         self.words = words
+        self._me = {counter: for_whom(rank, counter) for counter in (READY, DONE)}
         self.theirs = {}  # peer -> its counters, to look at: theirs[peer][READY]
         self._pipes = {}
         self.bell, self._own_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -117,9 +118,10 @@ class Words:
         self.words[counter] = value
         with _lock:  # a fence
             pass
-        theirs, me = self.theirs, for_whom(self.rank, counter)
+        theirs = self.theirs
         for peer in peers:
-            if theirs[peer][ASLEEP] == me and theirs[peer][ASLEEP + 1] <= value:
+            words = theirs[peer]
+            if words[ASLEEP] == self._me[counter] and words[ASLEEP + 1] <= value:
                 self._ring(peer, b"x")
 
     def wait(self, peer, counter, value, patience):

@@ -104,6 +104,18 @@ class RingChannel(Channel):
                 buffers[0] = buffers[0][count:]
         return True
 
+    def take(self, count):
+        """`count` bytes if they are in the ring in one piece; else None."""
+        words, side = self._words, 1 - self._side
+        at = self._read % RING
+        if not 0 < count <= min(words[_WRITTEN[side]] - self._read, RING - at):
+            return None
+        data = bytes(self._bytes[self._in + at : self._in + at + count])
+        self._read += count
+        words[_READ[side]] = self._read
+        self._wake_other()
+        return data
+
     def fill(self, view):
         """Receive until `view` is full; yields whenever nothing is there (a generator)."""
         words, side = self._words, 1 - self._side

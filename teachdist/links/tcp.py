@@ -34,17 +34,20 @@ class TcpLinks:
         self._poll = select.poll()
         self._polled = {}  # what poll watches: descriptor -> events
 
-    def post(self, exchange, turn, rnd, chunks):
-        """Begin to send this turn's chunks, {chunk: bytes}.
+    def post(self, exchange, step):
+        """Begin to send what leaves in this step.
 
-        They must stay as they are until `take` of the same turn returns.
+        It must stay as it is until `take` of the same step returns.
         """
-        for peer, numbers in rnd.sends.items():
+        turn = step.turn
+        if exchange.told is None:
+            exchange.told = set()
+        for peer, numbers in turn.rnd.sends.items():
             words = b""
             if peer not in exchange.told:
                 exchange.told.add(peer)
                 words = exchange.words.encode()[:MAX_WORDS]
-            views = [chunks[chunk] for chunk in numbers]
+            views = [step.leaving[chunk] for chunk in numbers]
             head = exchange.header.message(
                 turn.round, turn.segment, words, [len(view) for view in views]
             )
@@ -57,14 +60,14 @@ class TcpLinks:
             with guarded(peer):
                 channel.flush()
 
-    def take(self, exchange, turn, rnd, wants):
-        """Wait for the turn's messages, {(peer, chunk): Want}, and until its own are out.
+    def take(self, exchange, step):
+        """Wait for the step's messages, and until its own are out.
 
         What has no room of its own is answered, {(peer, chunk): tensor}.
         """
         arrived, receivers = {}, {}
-        patience = exchange.patience
-        waiting = dict(rnd.takes)
+        turn, wants, patience = step.turn, step.wants, exchange.patience
+        waiting = dict(turn.rnd.takes)
         while True:
             for peer in list(waiting):
                 channel = self.sockets.connection(peer, patience)
@@ -83,7 +86,7 @@ class TcpLinks:
                 return arrived
             self._sleep(waiting, receivers, sending, patience)
 
-    def release(self, exchange, turn, rnd):
+    def release(self, exchange, step):
         """Nothing to do: what was taken is a copy."""
 
     def _flush(self, number, patience):

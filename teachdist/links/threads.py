@@ -25,22 +25,24 @@ class ThreadLinks:
         with _rooms_lock:
             _rooms[roster.secret] = self
 
-    def post(self, exchange, turn, rnd, chunks):
+    def post(self, exchange, step):
         """Put a copy of each message into the peer's inbox."""
-        for peer, numbers in rnd.sends.items():
+        turn = step.turn
+        for peer, numbers in turn.rnd.sends.items():
             with _rooms_lock:
                 other = _rooms.get(self.roster.card(peer, exchange.patience).secret)
             if other is None:
                 raise PeerLost(f"rank {peer} has left the group", peer)
             header = exchange.header.at(turn.round, turn.segment)
-            message = (header, exchange.words, [bytes(chunks[chunk]) for chunk in numbers])
+            message = (header, exchange.words, [bytes(step.leaving[c]) for c in numbers])
             with other._news:
                 other._inbox.setdefault(self.roster.rank, deque()).append(message)
                 other._news.notify_all()
 
-    def take(self, exchange, turn, rnd, wants):
-        """Wait for the turn's messages; see `TcpLinks.take`."""
-        arrived, missing = {}, dict(rnd.takes)
+    def take(self, exchange, step):
+        """Wait for the step's messages; see `TcpLinks.take`."""
+        turn, wants = step.turn, step.wants
+        arrived, missing = {}, dict(turn.rnd.takes)
         while True:
             with self._news:
                 for peer in [p for p in missing if self._inbox.get(p)]:
@@ -60,7 +62,7 @@ class ThreadLinks:
             if not heard:
                 exchange.patience.over(missing)
 
-    def release(self, exchange, turn, rnd):
+    def release(self, exchange, step):
         """Nothing to do: what was taken is a copy."""
 
     def close(self):

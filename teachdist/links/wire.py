@@ -55,6 +55,19 @@ class Channel:
             out.append(self.queue.popleft()[0])
         return out
 
+    def take(self, count):
+        """`count` bytes if they are at hand in one piece; else None."""
+        if not 0 < count <= self._end - self._begin:
+            return None
+        self._begin += count
+        return bytes(self._ahead[self._begin - count : self._begin])
+
+    def gather(self, count):
+        """Receive `count` bytes, however many pieces they come in (a generator)."""
+        data = bytearray(count)
+        yield from self.fill(memoryview(data))
+        return data
+
     def fill(self, view):
         """Receive until `view` is full; yields whenever nothing is there (a generator)."""
         while view:

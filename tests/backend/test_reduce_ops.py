@@ -145,7 +145,7 @@ def test_combine_on_every_dtype(name):
         left, right = (make((6,), dtype, "plain", seed) for seed in (0, 1))
         how = reducer(getattr(dist.ReduceOp, name), dtype, "here")
         out = torch.empty_like(left)
-        how.combine(out, how.before(left, 2), how.before(right, 2))
+        how.combine(how.before(left, 2), how.before(right, 2), out=out)
         how.after(out, 2)
         wanted = reduced([left, right], name)
         if dtype.itemsize == 1 and dtype.is_floating_point:
@@ -163,7 +163,7 @@ def test_unsigned_extremes(dtype):
     for name, wanted in [("MAX", [top, 2]), ("MIN", [1, 1]), ("SUM", [0, 3])]:
         out = torch.empty_like(left)
         with np.errstate(over="ignore"):
-            reducer(getattr(dist.ReduceOp, name), dtype, "here").combine(out, left, right)
+            reducer(getattr(dist.ReduceOp, name), dtype, "here").combine(left, right, out=out)
         assert out.tolist() == wanted
 
 
@@ -173,6 +173,6 @@ def test_operands_may_overlap_the_result():
         left, right = torch.tensor([1.0, 5.0]), torch.tensor([2.0, 3.0])
         wanted = reduced([left, right], name)
         again = left.clone(), right.clone()
-        how.combine(left, left, right)
-        how.combine(again[1], *again)
+        how.combine(left, right, out=left)
+        how.combine(*again, out=again[1])
         assert left.tolist() == again[1].tolist() == wanted.tolist()

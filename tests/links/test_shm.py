@@ -9,7 +9,7 @@ import torch
 from teachdist.backend.plan import plan
 from teachdist.backend.script import play, write
 from teachdist.links import Header, Mismatch, Patience, TimedOut
-from teachdist.links.exchange import SEGMENT, Exchange, layout
+from teachdist.links.exchange import SEGMENT, Exchange, Step, Want, layout
 from teachdist.links.memory import SUPPORTED
 from teachdist.links.shm import SIZE, SLOTS, ShmLinks
 
@@ -38,14 +38,14 @@ class Rank:
 
     def sum(self, x):
         self.sequence += 1
-        self.exchange.begin(self.sequence, "all_reduce", Patience(self.timeout))
+        self.exchange.begin(self.sequence, "all_reduce", lambda: Patience(self.timeout))
         chunks = dict(enumerate(x.chunk(self.plan.chunks)))
         script = write(self.plan.turns, chunks, dict(chunks), None, x.dtype)
         play(script, self, self.links, self.exchange)
 
     class reducer:  # noqa: N801
         @staticmethod
-        def combine(out, left, right):
+        def combine(left, right, out):
             torch.add(left, right, out=out)
 
 
@@ -87,10 +87,11 @@ def test_a_slot_is_not_written_before_it_has_been_read(pair):
     """
     first = Rank(pair[0], timeout=0.3)
     (turn,) = first.plan.turns
+    wants = {(1, 0): Want(8, 2, torch.float32, None)}
 
     def publish(sequence):
-        first.exchange.begin(sequence, "all_reduce", Patience(0.3))
-        first.links.post(first.exchange, turn, turn.rnd, {0: memoryview(b"12345678")})
+        first.exchange.begin(sequence, "all_reduce", lambda: Patience(0.3))
+        first.links.post(first.exchange, Step(turn, {0: memoryview(b"12345678")}, wants))
 
     for sequence in range(SLOTS):
         publish(sequence)
