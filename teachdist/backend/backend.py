@@ -146,10 +146,8 @@ class Backend(BackendBase):
     def allgather(self, output_lists, inputs, opts):
         """`output_lists[0][s]` becomes rank s's input."""
         same_count(output_lists, inputs, "all_gather", "output_lists", "inputs")
-        again, pairs = self.member.again, zip(output_lists, inputs, strict=True)
-        todo = [
-            again.call(binding.all_gather, outs, tensor, *self._place) for outs, tensor in pairs
-        ]
+        make, pairs = binding.all_gather, zip(output_lists, inputs, strict=True)
+        todo = [self.member.again.call(make, outs, own, *self._place) for outs, own in pairs]
         outputs = [t for outs in output_lists for t in outs]
         return self._run(opts, "all_gather", inputs, outputs, *todo)
 
@@ -196,12 +194,8 @@ class Backend(BackendBase):
         """Rank d's output becomes the reduction of everybody's `input_lists[0][d]`."""
         same_count(outputs, input_lists, "reduce_scatter", "outputs", "input_lists")
         pairs = zip(outputs, input_lists, strict=True)
-        again, make, about = (
-            self.member.again,
-            binding.reduce_scatter,
-            (opts.reduceOp, *self._place),
-        )
-        todo = [again.call(make, out, ins, *about) for out, ins in pairs]
+        make, about = binding.reduce_scatter, (opts.reduceOp, *self._place)
+        todo = [self.member.again.call(make, out, ins, *about) for out, ins in pairs]
         inputs = [t for ins in input_lists for t in ins]
         return self._run(opts, "reduce_scatter", inputs, list(outputs), *todo)
 
