@@ -5,10 +5,12 @@ command does lives in the module that it imports, so that `teachdist --help` is 
 """
 
 import argparse
+import inspect
 import runpy
 import shutil
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 
@@ -82,26 +84,56 @@ def prove(arguments):
 
     algorithm = arguments.algorithm
     if ".py:" in algorithm:
-        path, _, name = algorithm.rpartition(":")
-        defined = runpy.run_path(path)
-        if name not in defined:
-            raise ValueError(f"{path} defines no {name}")
-        algorithm = defined[name]
+        algorithm = defined_in(*algorithm.rsplit(":", 1))
+    elif algorithm.endswith(".py"):
+        raise ValueError(f"{algorithm}: name the function too, {algorithm}:FUNCTION")
     if not 1 <= arguments.least <= arguments.ranks:
         raise ValueError(
             f"--ranks {arguments.ranks}: needs at least 1 rank, and no fewer than --least "
             f"{arguments.least}"
         )
     sizes = range(arguments.least, arguments.ranks + 1)
-    result = check(algorithm, op=arguments.op, ranks=sizes)
+    result = check(algorithm, op=arguments.op, ranks=sizes, chunks=chunks_of(arguments.chunks))
     print(result)
     return 0 if result else 1
+
+
+def defined_in(path, name):
+    """What the file defines under that name; a fault of the file is said with its line."""
+    try:
+        defined = runpy.run_path(path)
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except Exception as error:  # noqa: BLE001  the file may raise anything
+        lines = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == path]
+        place = f"{path}:{lines[-1].lineno}" if lines else path
+        raise ValueError(f"{place} raises {type(error).__name__}: {error}") from None
+    if name not in defined:
+        functions = [key for key, value in defined.items() if inspect.isgeneratorfunction(value)]
+        raise ValueError(
+            f"{path} defines no {name}; its generators are: {', '.join(functions) or 'none'}"
+        )
+    return defined[name]
+
+
+def chunks_of(text):
+    """The number of chunks that --chunks asks for: None, a number, or one per rank."""
+    if text is None:
+        return None
+    if text == "ranks":
+        return lambda size: size
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise ValueError(f"--chunks {text}: expected a number, at least 1, or the word ranks")
 
 
 def prove_arguments(command):
     """Which algorithm, for which collective, for how many ranks."""
     command.add_argument("algorithm", help="a name of the catalogue, or FILE.py:FUNCTION")
     command.add_argument("--op", help="the collective (when the name alone does not tell)")
+    command.add_argument(
+        "--chunks", help="how many chunks a function of yours uses: a number, or `ranks` (1)"
+    )
     command.add_argument("--ranks", type=int, default=16, help="largest number of ranks (16)")
     command.add_argument("--least", type=int, default=1, help="smallest number of ranks (1)")
 

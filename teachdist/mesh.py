@@ -28,9 +28,10 @@ What a mesh holds
     Slices share the groups of the mesh they come from; flattening and unflattening make new ones.
 
 A rank outside
-    A mesh may use only some ranks of the world. All ranks make it nevertheless, and the others get
-    answers as from dist.new_group: no coordinate (None), the group GroupMember.NON_GROUP_MEMBER
-    (a collective on it does nothing), local rank -1.
+    A mesh may use only some ranks of the world. All ranks make it nevertheless. The others have no
+    coordinate (None) and the local rank -1; asking for a group is an error that says who is inside.
+    (dist.new_group answers GroupMember.NON_GROUP_MEMBER, on which a collective silently does
+    nothing: the program would go on with a tensor that nobody has reduced.)
 
 Group rank and coordinate
     A group's ranks are in ascending order, whatever the order in the mesh, as dist.new_group
@@ -220,17 +221,28 @@ class DeviceMesh(MeshViews, MeshForTorch):
 
         mesh_dim may be left out of a mesh with one dimension, otherwise that is a RuntimeError.
         """
-        return dist.get_rank(self.get_group(mesh_dim))
+        return dist.get_rank(self._group(mesh_dim))
 
     def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
         """Return this rank's process group along a dimension, given by index or name.
 
         mesh_dim may be left out of a mesh with one dimension. It may also be the name of a
-        flattened mesh. A rank outside the mesh gets GroupMember.NON_GROUP_MEMBER.
+        flattened mesh.
 
-        Raises RuntimeError if there are several dimensions and none is named, KeyError for a name
-        and IndexError for an index that does not exist.
+        Raises RuntimeError if there are several dimensions and none is named, and on a rank outside
+        the mesh; KeyError for a name and IndexError for an index that does not exist.
         """
+        group = self._group(mesh_dim)
+        if group is GroupMember.NON_GROUP_MEMBER:
+            raise RuntimeError(
+                f"get_group: rank {self.get_rank()} is not in {self!r}, whose ranks are "
+                f"{ranks_in_words(torch.tensor(self._ranks))}, so it has no group there. Ask "
+                "mesh.get_coordinate() first: it is None on ranks outside."
+            )
+        return group
+
+    def _group(self, mesh_dim):
+        """The same, and GroupMember.NON_GROUP_MEMBER on a rank outside."""
         if mesh_dim is None:
             if self.ndim != 1:
                 raise RuntimeError(
@@ -239,7 +251,7 @@ class DeviceMesh(MeshViews, MeshForTorch):
                 )
             mesh_dim = 0
         if mesh_dim in self._root._flattened:
-            return self._root._flattened[mesh_dim].get_group()
+            return self._root._flattened[mesh_dim]._group(None)
         index = self._index(mesh_dim)
         if self._groups is None:
             raise RuntimeError(f"{self!r} was made without groups (_init_backend=False)")

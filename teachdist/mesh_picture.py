@@ -47,7 +47,7 @@ class MeshPicture:
         for i, name in enumerate(self.names):
             members, local = self._neighbours(i), self.coordinate[i]
             if mesh._groups:
-                group = mesh.get_group(i)
+                group = mesh._group(i)
                 if group is not GroupMember.NON_GROUP_MEMBER:
                     members, local = get_process_group_ranks(group), mesh.get_local_rank(i)
             lines.append((i, f"{name} {self._way(i)}  {_list(members)}; here local rank {local}"))

@@ -53,7 +53,7 @@ class MeshViews:
             raise RuntimeError(f"{names} overlap: a rank would have two places in one dimension")
         groups = self._groups
         if groups:
-            groups = [sources[name].get_group(name) for name in names]
+            groups = [sources[name]._group(name) for name in names]
         return self._derive(dims, names, groups)
 
     def flatten(self, mesh_dim_name: str | None = None, backend_override=None):

@@ -17,6 +17,7 @@ would; `backend=None` leaves the process group to the function.
 - ``run_ranks(n, fn, *args)``: new ranks for this one call.
 - ``RankPool(n)``: ranks that stay, ``pool.run(fn, *args)`` as often as you like.
 - ``shared_pool(n)``: a RankPool kept between tests; what most tests want, at a millisecond a call.
+- ``on(n, fn, *args)``: the same in one word, on this package's backend.
 - ``.outcomes(fn, *args)``: what each rank returned *or raised*, for tests about failures.
 
 A rank that raises makes `run` raise the same exception, with rank and traceback as notes. Past the
@@ -87,6 +88,20 @@ def shared_pool(n, backend="gloo"):
         _shared.pop(next(iter(_shared))).close()
     _shared[n, backend] = pool
     return pool
+
+
+def on(n, fn, *args, backend="teachdist", **kwargs):
+    """Call fn on the n shared ranks of a backend; what it returned, by rank."""
+    return shared_pool(n, backend).run(fn, *args, **kwargs)
+
+
+def raised(call, *args, **kwargs):
+    """The exception that a call raises, as (class name, text), or None. For use on the ranks."""
+    try:
+        call(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001  the test looks at it
+        return type(error).__name__, str(error)
+    return None
 
 
 @atexit.register

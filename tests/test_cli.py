@@ -1,5 +1,7 @@
 """The command line: what it answers, and with which exit status."""
 
+import re
+
 import pytest
 
 from teachdist import cli
@@ -37,6 +39,48 @@ def test_prove_refutes_a_function_of_a_file(tmp_path, capsys):
     path = f"{tmp_path / 'mine.py'}:lost"
     assert cli.main(["prove", path, "--op", "broadcast", "--ranks", "3"]) == 1
     assert "rank 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        ("x = 1\ny = 1 / 0\n", "f", r"mine\.py:2 raises ZeroDivisionError: division by zero"),
+        ("def g(rank, size):\n    yield ()\n", "f", r"defines no f; its generators are: g"),
+        ("def f(:\n", "f", r"mine\.py raises SyntaxError"),
+    ],
+)
+def test_prove_says_what_is_wrong_with_the_file(text, name, words, tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(text)
+    assert cli.main(["prove", f"{tmp_path / 'mine.py'}:{name}", "--op", "all_reduce"]) == 1
+    assert re.search(words, capsys.readouterr().err)
+
+
+def test_prove_wants_a_function_of_the_file(capsys):
+    assert cli.main(["prove", "mine.py", "--op", "all_reduce"]) == 1
+    assert "mine.py: name the function too, mine.py:FUNCTION" in capsys.readouterr().err
+
+
+def test_prove_with_a_file_that_is_not_there(tmp_path, capsys):
+    assert cli.main(["prove", f"{tmp_path / 'none.py'}:f", "--op", "all_reduce"]) == 1
+    assert "none.py: No such file" in capsys.readouterr().err
+
+
+def test_prove_with_chunks(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(
+        "from teachdist.collectives import Recv, Send\n"
+        "def f(rank, size):\n"
+        "    for step in range(1, size):\n"
+        "        to, source = (rank + step) % size, (rank - step) % size\n"
+        "        yield Send(to, rank), Recv(source, source)\n"
+    )
+    mine = f"{tmp_path / 'mine.py'}:f"
+    assert cli.main(["prove", mine, "--op", "all_gather"]) == 0
+    for chunks in ("ranks", "2", "none", "0"):
+        reduced = ["prove", mine, "--op", "all_reduce", "--least", "3", "--chunks", chunks]
+        assert cli.main(reduced) == 1
+    said = capsys.readouterr()
+    assert "there are only chunks 0..1" in said.out
+    assert "--chunks none: expected a number" in said.err
 
 
 def test_prove_says_what_there_is_when_a_name_is_wrong(capsys):

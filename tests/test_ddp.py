@@ -175,6 +175,36 @@ def test_static_graph_spares_the_search_for_unused_parameters(backend):
     assert shared_pool(2, backend).run(both) == [(1, 2)] * 2
 
 
+def test_parameters_stay_equal_though_nobody_sends_them():
+    """Each rank steps with an optimizer of its own; only averaged gradients travel."""
+
+    def trained():
+        import teachdist
+
+        rank = dist.get_rank()
+        torch.manual_seed(0)
+        model = DistributedDataParallel(Layers())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        start = [p.detach().clone() for p in model.parameters()]
+
+        def train(iterations):
+            for iteration in iterations:
+                optimizer.zero_grad()
+                inside(model, batch(rank, iteration)).backward()
+                optimizer.step()
+
+        train(range(2))  # in these DDP settles its buckets, and broadcasts their sizes once
+        with teachdist.trace() as seen:
+            train(range(2, 6))
+        assert not any(torch.equal(p, q) for p, q in zip(start, model.parameters(), strict=True))
+        numbers = torch.cat([p.detach().flatten() for p in model.parameters()])
+        return {call.op for call in seen.calls}, numbers.numpy().tobytes()
+
+    (ops, ours), (_, theirs) = shared_pool(2, "teachdist").run(trained)
+    assert ops == {"all_reduce"}
+    assert ours == theirs
+
+
 @every_backend
 def test_logging_data(backend):
     def log():

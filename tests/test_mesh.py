@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import BACKENDS, run_ranks, shared_pool
-from torch.distributed import GroupMember
 from torch.distributed.device_mesh import init_device_mesh as torch_init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -181,17 +180,21 @@ def test_a_rank_outside_gets_defined_answers(backend):
         dist.all_reduce(x, group=later)
         if dist.get_rank() < 4:
             return mesh.get_coordinate(), mesh["tp"].mesh.tolist(), x.item()
-        nobody = GroupMember.NON_GROUP_MEMBER
-        assert mesh.get_group("dp") is mesh["dp"].get_group() is flat.get_group() is nobody
-        assert mesh.get_all_groups() == [nobody, nobody]
+        outside = r"rank 4 is not in DeviceMesh\(.*, whose ranks are .*0.*3.*get_coordinate\(\)"
+        for asked in (
+            lambda: mesh.get_group("dp"),
+            mesh["dp"].get_group,
+            flat.get_group,
+            mesh.get_all_groups,
+        ):
+            with pytest.raises(RuntimeError, match=outside):
+                asked()
         assert mesh.get_local_rank("dp") == mesh["dp"].get_local_rank() == -1
         assert mesh["tp"].get_coordinate() is None
         assert mesh.shape == (2, 2)
         assert mesh.mesh.tolist() == [[0, 1], [2, 3]]
         with pytest.raises(RuntimeError, match="rank 4 lies in none of them"):
             mesh["tp"].mesh  # noqa: B018
-        with pytest.warns(UserWarning, match="does not belong to the given group"):
-            dist.all_reduce(torch.ones(1), group=mesh.get_group("dp"))
         return mesh.get_coordinate(), str(mesh.show()), x.item()
 
     results = shared_pool(5, backend).run(outside)

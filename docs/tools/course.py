@@ -7,6 +7,7 @@ notebook showed. Cells with a tag get an anchor of that name, which the coverage
 import base64
 import json
 import re
+import tomllib
 from html import escape, unescape
 from pathlib import Path
 
@@ -23,11 +24,28 @@ def pages() -> dict[str, str]:
     """The pages of the course, and a first page that lists them."""
     books = sorted((ROOT / "notebooks").glob("*.ipynb"))
     found = {f"course/{book.stem}.md": page(book) for book in books}
-    rows = [f"1. [{title(text)}]({name.removeprefix('course/')})" for name, text in found.items()]
-    found["course/index.md"] = (
-        _INDEX + "\n".join(rows or ["The notebooks are being written."]) + "\n"
-    )
+    titles = {book.stem: title(found[f"course/{book.stem}.md"]) for book in books}
+    found["course/index.md"] = index(titles)
     return found
+
+
+def index(titles: dict[str, str]) -> str:
+    """The first page: every notebook with its duration, what it needs and what it is about."""
+    plans = plan()
+    rows, total = [], 0
+    for stem, name in titles.items():
+        entry = plans[stem[:2]]
+        total += entry["minutes"]
+        needs = ", ".join(f"[{n}]({s}.md)" for n in entry["needs"] for s in titles if s[:2] == n)
+        link = f"[{name}]({stem}.md)"
+        rows.append(f"| {stem[:2]} | {link} | {entry['minutes']} | {needs} | {entry['about']} |")
+    hours = round(total / 30) / 2
+    return _INDEX.format(count=len(rows), hours=f"{hours:g}", rows="\n".join(rows))
+
+
+def plan() -> dict[str, dict]:
+    """docs/course.toml: number of a notebook -> minutes, needs, about."""
+    return tomllib.loads((ROOT / "docs" / "course.toml").read_text("utf-8"))
 
 
 def page(path) -> str:
@@ -79,7 +97,18 @@ _METADATA = re.compile(r"<metadata>(.*?)</metadata>", re.DOTALL)
 _INDEX = """# The course
 
 Every page is a notebook that was run: what you see under a cell is what it printed, and the tests
-run it again and compare. Read here, or open the notebooks with `make lab` and change them. Each
-takes 10 to 25 minutes.
+run it again and compare. Read here, or open the notebooks with `make lab` (after `pip install`:
+`teachdist course` copies them to a folder) and change them.
 
+You need: Python, and PyTorch well enough to train a small model on one device. Nothing is assumed
+about distributed computing, and no notebook needs a GPU; cells that would use one say what they
+would show. A notebook's ranks are processes on your own machine.
+
+The {count} notebooks take about {hours} hours if you run every cell and try the exercises, each 10
+to 25 minutes. In a hurry: 00, 04, 10, 12. To debug trainings: 00, 04, 14, 17, and the
+[hang gallery](../hangs.md).
+
+| no. | notebook | minutes | after | about |
+| ---: | --- | ---: | --- | --- |
+{rows}
 """

@@ -1,6 +1,7 @@
 """The coverage table and the page on where documentation and behaviour differ."""
 
 import re
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,16 +18,22 @@ def pages() -> dict[str, str]:
 def coverage() -> str:
     """What the documentation states, section by section, and where it is shown."""
     items = documented.items()
-    placed = sum(bool(item["where"]) for item in items)
-    told = sum(item["runnable"] == "read-only" for item in items)
+    counts = Counter(run_on(item) for item in items)
     parts = [
         _COVERAGE.format(
-            placed=placed, items=len(items), told=told, torch=version("torch").split("+")[0]
+            items=len(items),
+            placed=sum(bool(item["where"]) for item in items),
+            run=counts[TORCH],
+            gpu=counts[GPU],
+            told=counts[TOLD],
+            differing=len(differences(items)),
+            torch=TORCH,
         )
     ]
+    differing = differences(items)
     for section in dict.fromkeys(item["section"] for item in items):
-        rows = [_row(item) for item in items if item["section"] == section]
-        parts.append(f"## {section}\n\n| statement | kind | shown in |\n| --- | --- | --- |")
+        rows = [_row(item, differing) for item in items if item["section"] == section]
+        parts.append(f"## {section}\n\n{_HEAD}")
         parts[-1] += "\n" + "\n".join(rows)
     return "\n\n".join(parts) + "\n"
 
@@ -37,10 +44,41 @@ def discrepancies() -> str:
     texts = [
         re.sub(r"^(#+ )", r"#\1", f.read_text("utf-8").strip(), flags=re.MULTILINE) for f in files
     ]
-    return _DISCREPANCIES + "\n\n".join(texts or ["None has been written down yet."]) + "\n"
+    text = "\n\n".join(texts or ["None has been written down yet."])
+    return _DISCREPANCIES + _anchored(text, differences(documented.items())) + "\n"
 
 
-def _row(item):
+def differences(items) -> set[str]:
+    """The statements that a row of docs/discrepancies begins with."""
+    known = {item["id"] for item in items}
+    folder = ROOT / "docs" / "discrepancies"
+    rows = "".join(
+        row
+        for file in folder.glob("*.md")
+        for row in re.findall(r"^\| (`.*?) \|", file.read_text("utf-8"), flags=re.MULTILINE)
+    )
+    return known & set(re.findall(r"`([\w.]+)`", rows))
+
+
+def _anchored(text, known):
+    """The text with an anchor where a statement is first named at the beginning of a row."""
+    for name in known:
+        anchor = f'<a id="differs-{name}"></a>`{name}`'
+        first = re.compile(rf"^(\| [^|\n]*?)`{re.escape(name)}`", re.MULTILINE)
+        text = first.sub(rf"\1{anchor}", text, count=1)
+    return text
+
+
+def run_on(item) -> str:
+    """On what an item's places were run: a torch version, no GPU yet, or nothing to run."""
+    if not item["where"]:
+        return "–"
+    if any(not place.startswith(documented.MARKS) for place in item["where"]):
+        return TORCH
+    return GPU if any(place.startswith("gpu: ") for place in item["where"]) else TOLD
+
+
+def _row(item, differing):
     says = (
         item["says"]
         .replace("|", "\\|")
@@ -49,7 +87,8 @@ def _row(item):
         .replace("_", "\\_")
     )
     where = "<br>".join(_place(place) for place in item["where"]) or "–"
-    return f"| {says} | {item['kind']} | {where} |"
+    differs = f"[differs](discrepancies.md#differs-{item['id']})" * (item["id"] in differing)
+    return f"| {says} | {item['kind']} | {where} | {run_on(item)} | {differs} |"
 
 
 def _place(place: str) -> str:
@@ -66,13 +105,23 @@ def _place(place: str) -> str:
     return mark + text
 
 
+TORCH = "torch " + version("torch").split("+")[0]
+GPU = "not yet seen on a GPU"
+TOLD = "told"
+_HEAD = """| statement | kind | shown in | run on | torch does |
+| --- | --- | --- | --- | --- |"""
 _COVERAGE = """# What is covered
 
-Two documents of torch.distributed, the API documentation and the guide to custom backends, were
-read sentence by sentence: {items} statements. {placed} of them have a place here: a cell of the
-course that asserts it or whose stored output shows it, or a test. {told} are told, not run (there
-is nothing to execute). Run on torch {torch}. A place that begins with "gpu" needs a GPU to say
-anything.
+[Two documents](sources.md) of torch.distributed, the API documentation and the guide to custom
+backends, were read sentence by sentence: {items} statements. {placed} of them have a place here: a
+cell of the course that asserts it or whose stored output shows it, a test, or a page.
+
+- {run} are run, on {torch}, whenever the tests run. That is the version this page was made with;
+  every week the course is executed against the newest release.
+- {gpu} need a GPU to say anything, and are not yet seen on one.
+- {told} are told: there is nothing to execute, or only other hardware could.
+- In {differing} cases torch [does otherwise](discrepancies.md) than it says; the last column links
+  to what it does, and what teachdist does.
 """
 _DISCREPANCIES = """# Where documentation and behaviour differ
 

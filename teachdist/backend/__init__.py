@@ -1,6 +1,6 @@
 """What torch calls: `init_process_group("teachdist")` on CPU tensors, in readable Python.
 
-The way of a call: `backend.py` receives it from torch, `call.py` says which chunk is which part
+The way of a call: `backend.py` receives it from torch, `binding.py` says which chunk is which part
 of which tensor, `plan.py` has the algorithm's rounds, `executor.py` runs them over the links, and
 `member.py` holds what belongs to one rank in one group.
 """
@@ -28,6 +28,8 @@ def recover(meeting=None, timeout=30.0):
     Process groups, models and meshes stay valid. If no rank has failed nothing changes. meeting:
     a name for this occasion, the same on all ranks and never used before; by default the ranks
     count their calls of `recover`. timeout: seconds to wait for the other ranks.
+
+    A group that another rank has destroyed stays as it is, and the log says so.
 
     Returns whether a group has met anew. Raises DistBackendError if a rank does not come.
     """

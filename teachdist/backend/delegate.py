@@ -12,153 +12,31 @@ rank's failure frees the others.
     cuda       NCCL if it is there and every rank has a GPU of its own; else this package, through
                host memory, so that several ranks can share one GPU (NCCL can't)
 
-Which of the two serves CUDA is settled in the group's first collective on CUDA tensors, from what
-all ranks say about their GPU. Point to point goes through host memory unless `delegate` says nccl
-in so many words, because NCCL knows neither tags nor receiving from anybody.
+Which of the two serves CUDA is settled once (`natives.py`). Point to point goes through host memory
+unless `delegate` says nccl in so many words, because NCCL knows neither tags nor receiving from
+anybody.
 
-What the board can't see is the data: two ranks of different hosts that call different things with
+The calls are in a trace too, without rounds: how gloo does it, it does not tell. What the board
+can't see is the data: two ranks of different hosts that call different things with
 equal sizes may compute nonsense unnoticed, as they would without this package. On one host they
 are told (`_compare`).
 """
 
-import json
-import threading
 import time
-from concurrent.futures import Future, wait
 from datetime import timedelta
 
-import torch
-import torch.distributed as dist
-
+from teachdist import tracing
 from teachdist.backend import failure
 from teachdist.backend.backend import Backend
 from teachdist.backend.handed import HandedMail, HandedWork, describe, first_tensor
 from teachdist.backend.member import seconds
+from teachdist.backend.natives import Natives
 from teachdist.backend.overseen import overseen
 from teachdist.backend.profiling import opened
-from teachdist.diagnose import Watch, call_site
-from teachdist.links import LinkError, Mismatch, Patience, PeerLost, TimedOut
+from teachdist.diagnose import call_site
+from teachdist.links import PeerLost, TimedOut
 from teachdist.links.board import IN_CALL
-from teachdist.links.roster import until_ready
 from teachdist.links.waiting import TICK
-
-# Native backends that hang in a call that failed: their end would wait for it.
-_abandoned = []
-
-
-class Natives:
-    """The native backends of one rank in one group, made when first needed.
-
-    wanted: {device type: name of a backend}; NCCL for CUDA is used without being named.
-    """
-
-    def __init__(self, member, wanted):
-        self._member = member
-        self._wanted = wanted
-        self._made = {}  # (generation, device type) -> backend or None
-
-    def explicit(self, device):
-        """Whether the options name a backend for this type of device."""
-        return device in self._wanted
-
-    def of(self, tensor):
-        """The native backend for a tensor's device (None: the CPU's), or None."""
-        device = "cpu" if tensor is None else tensor.device.type
-        key = self._member.generation, device
-        if key not in self._made:
-            self._made[key] = self._make(device, tensor)
-        return self._made[key]
-
-    def _make(self, device, tensor):
-        name = self._wanted.get(device)
-        if name is None and device == "cuda" and "cuda" not in self._wanted:
-            name = "nccl" if self._own_gpus(tensor) else None
-        if name is None:
-            return None
-        member = self._member
-        # A connection of its own: whoever waits on a store's client keeps all others waiting.
-        store = dist.PrefixStore(f"native/{member.generation}/{device}", member.shared.clone())
-        place = store, member.rank, member.size, member.timeout
-        return self._together(name, lambda: make_native(name, *place))
-
-    def _together(self, name, make):
-        """Make a native backend, for which all ranks must come; by a thread, as it waits in C++."""
-        member = self._member
-        words = f"the first call that goes to {name}"
-        patience = Patience(member.timeout, Watch(member.view, words), words)
-        made = Future()
-        threading.Thread(target=_fill, args=(made, make), daemon=True).start()
-        page, place = member.page, member.page.begin_mail(member.generation, words)
-        try:
-            while not wait([made], TICK).done:
-                patience.over(rank for rank in range(member.size) if rank != member.rank)
-        except LinkError as error:
-            raise failure.fail(member, error, None, words) from error
-        finally:
-            page.end_mail(place)
-        return made.result()
-
-    def _own_gpus(self, tensor):
-        """Whether NCCL can serve: it is there, and no two ranks use one GPU."""
-        member = self._member
-        mine = _gpu_of(tensor) if dist.is_nccl_available() else ""
-        member.shared.set(
-            f"gpu/{member.generation}/{member.rank}", json.dumps([member.roster.host, mine])
-        )
-        patience = Patience(member.timeout, Watch(member.view, "its first call on CUDA tensors"))
-        said = [
-            until_ready(
-                lambda key=f"gpu/{member.generation}/{rank}": self._read(key), rank, patience
-            )
-            for rank in range(member.size)
-        ]
-        return all(gpu for _, gpu in said) and len({tuple(each) for each in said}) == member.size
-
-    def _read(self, key):
-        shared = self._member.shared
-        return json.loads(shared.get(key)) if shared.check([key]) else None
-
-    def abandon(self, native):
-        """A call on it failed: it may hang for long, so it is left alone."""
-        _abandoned.append(native)
-        for key in [key for key, made in self._made.items() if made is native]:
-            self._made[key] = None
-
-    def close(self):
-        """Leave the native groups."""
-        made, self._made = self._made, {}
-        for native in made.values():
-            if native is not None and native not in _abandoned:
-                native.shutdown()
-
-
-def _fill(future, make):
-    try:
-        future.set_result(make())
-    except BaseException as error:  # noqa: BLE001  it travels to whoever waits
-        future.set_exception(error)
-
-
-def _gpu_of(tensor):
-    return str(torch.cuda.get_device_properties(tensor.device).uuid)
-
-
-def make_native(name, store, rank, size, timeout):
-    """A native backend by name: gloo, nccl, or one that somebody has registered."""
-    limit = timedelta(seconds=timeout)
-    if name == "gloo":
-        return dist.ProcessGroupGloo(store, rank, size, limit)
-    if name == "nccl":
-        options = dist.ProcessGroupNCCL.Options()
-        options._timeout = limit
-        return dist.ProcessGroupNCCL(store, rank, size, options)
-    plugin = dist.Backend._plugins.get(name.upper())
-    if plugin is None or plugin.extended_api:
-        raise ValueError(
-            f"delegate={name!r}: expected gloo, nccl, or a backend registered with a creator of "
-            "(store, rank, size, timeout)"
-        )
-    return plugin.creator_fn(store, rank, size, limit)
 
 
 class Delegating(Backend):
@@ -180,11 +58,11 @@ class Delegating(Backend):
             opts.asyncOp = True
         closing = opened(call.title, call.inputs)
         with member.numbering:
-            number = member.sequence
-            member.sequence += 1
+            number = member.sequence = member.sequence + 1
             # The board first: when the others' data has come, they can see what it was.
             same = member.routes._number(call.agree)
             member.page.write(IN_CALL, member.generation, number, words, same)
+            record = self._recorder(native, call, words, number)
             theirs = getattr(native, name)(*args, opts)
             work = HandedWork(call.outputs, theirs if call.on_gpu else None, closing)
 
@@ -194,6 +72,8 @@ class Delegating(Backend):
                 except BaseException as error:  # noqa: BLE001  it travels to whoever waits
                     work.finish(error)
                 else:
+                    if record is not None:
+                        record.done()
                     work.finish()
 
             here = not asynchronous and member._turns.mine()
@@ -208,10 +88,25 @@ class Delegating(Backend):
             work.wait()
         return self._batched(work)
 
+    def _recorder(self, native, call, words, number):
+        member = self.member
+        return tracing.recorder(
+            op=call.op.removesuffix("_single"),
+            words=words,
+            algorithm=native.name(),
+            group=member.name,
+            sequence=number,
+            rank=member.rank,
+            size=member.size,
+            nbytes=call.nbytes,
+        )
+
     def _wait_for(self, native, theirs, number, same, call, words, limit):
         member = self.member
         began = time.monotonic()
         try:
+            if member.unheard.calls:
+                member.unheard.look_back(member)
             with overseen(member, number, same, words):
                 while not _over(theirs, call.on_gpu):
                     if member.broken is not None:
@@ -233,14 +128,8 @@ class Delegating(Backend):
     def _compare(self, number, same, words):
         """The data has moved; but was it the same call everywhere? The board of this host knows."""
         member = self.member
-        for rank in range(member.size):
-            position = member.roster.position(rank) if rank != member.rank else None
-            entry = position.calls.get(number) if position is not None else None
-            if entry is None or entry.generation != member.generation:
-                continue
-            if entry.fingerprint != same:
-                differ = Mismatch(f"rank {rank} is in another call", rank, entry.call)
-                raise failure.fail(member, differ, number, words)
+        member.unheard.note(number, same, words, set(range(member.size)) - {member.rank})
+        member.unheard.look_back(member)
 
     # -- point to point ------------------------------------------------------------------------
 

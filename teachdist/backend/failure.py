@@ -15,18 +15,22 @@ from dataclasses import replace
 
 import torch.distributed as dist
 
-from teachdist.diagnose import histories, judge, roll
+from teachdist.diagnose import histories, judge, raised_at, roll
 from teachdist.diagnose.door import tell
 from teachdist.diagnose.places import CLOSED, DEAD, GONE
 from teachdist.diagnose.watch import first_failure, situation
 from teachdist.links import Interrupted, LinkError, Mismatch, PeerLost, TimedOut
-from teachdist.links.page import Abort
+from teachdist.links.page import IN_CALL, Abort, Entry, unmarked
 
 NOTICE = 0.5  # seconds in which a lost peer's reason may still become known
 
 
 class Released(dist.DistBackendError):
-    """This rank was freed from a call because another rank failed: its message comes first."""
+    """This rank was freed from a call because another rank failed.
+
+    First comes what happened there, with its line: "rank 2 failed: ValueError: bad batch, at
+    train.py:31 (rank 0 was released from barrier() at train.py:40.)".
+    """
 
 
 def usable(member, words):
@@ -34,10 +38,13 @@ def usable(member, words):
     if member.left:
         raise dist.DistBackendError(f'{words}: group "{member.title}" was destroyed on this rank')
     if member.broken is not None:
-        raise Released(
-            f'{member.broken.message} (group "{member.title}" ended with it, before {words}. '
-            "To go on, all ranks call teachdist.backend.recover(); a notebook does so by itself.)"
+        remedy = (
+            "To go on, all ranks call teachdist.backend.recover(); a notebook does so by itself."
         )
+        if member.deserted:
+            remedy = f"It cannot meet anew: {member.deserted}."
+        ended = f'group "{member.title}" ended with it, before {words}. {remedy}'
+        raise Released(f"{member.broken.message} ({ended})")
 
 
 def fail(member, error, number, words):
@@ -124,10 +131,12 @@ def _differing(member, error, number, words):
     if known is not None:
         return known.message
     entries = {rank: mine[number] for rank, mine in calls.items() if number in mine}
-    entries = {rank: entry.call for rank, entry in entries.items()}
-    entries[view.number(member.rank)] = words
+    entries.setdefault(view.number(member.rank), words)
     if theirs:
-        entries[view.number(error.rank)] = theirs
+        call, how = unmarked(theirs)
+        known = entries.get(view.number(error.rank))
+        how = how or (known.how if known is not None and known.call == call else "")
+        entries[view.number(error.rank)] = Entry(0, IN_CALL, 0, number, 0.0, 0, call, how=how)
     entries.setdefault(view.number(error.rank), str(error))
     return judge.mismatch(member.title, number, entries, calls)
 
@@ -205,15 +214,24 @@ def release_all(members, failed):
 
 
 def _same(failed, first):
-    return str(failed).startswith(first.message) or first.message in str(failed)
+    return first.message in _text(failed)
 
 
 def _message(member, failed):
     if not isinstance(failed, BaseException):
         return str(failed)
-    text = str(failed).strip().splitlines()
+    text = _text(failed).strip().splitlines()
     why = f"{type(failed).__name__}: {text[0]}" if text else type(failed).__name__
+    if site := raised_at(failed):
+        why = f"{why.rstrip('.')}, at {site}"
     return f"{member.who(member.rank)} failed: {why}"
+
+
+def _text(failed):
+    try:
+        return str(failed)
+    except Exception:  # noqa: BLE001  an exception that cannot be put in words must free the others, too
+        return ""
 
 
 # -- scripts -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from teachdist.backend.member import seconds
 from teachdist.backend.reduce_ops import short
 from teachdist.backend.work import Work, asked
 from teachdist.diagnose import Watch, call_site
-from teachdist.links import LinkError, Patience
+from teachdist.links import LinkError, Patience, PeerLost
 from teachdist.links.waiting import TICK
 
 # c10d's method -> (operation, title for the profiler, which argument is the input, and the output)
@@ -37,6 +37,7 @@ _KNOWN = {
 }
 # Ranks may give tensors of different sizes to these.
 _UNEVEN = {"all_gather", "reduce_scatter", "all_to_all", "all_to_all_single"}
+AFTER = 5.0  # seconds after our own time-out, whose sentence says more, until the native one
 
 
 @dataclass
@@ -49,6 +50,16 @@ class Handed:
     inputs: list = field(default_factory=list)
     outputs: list = field(default_factory=list)
     on_gpu: bool = False
+
+    @property
+    def op(self):
+        """The operation's name."""
+        return self.agree[0]
+
+    @property
+    def nbytes(self):
+        """The bytes of the larger side, as in the cost formulas."""
+        return max(sum(t.nbytes for t in side) for side in (self.inputs, self.outputs))
 
 
 def describe(name, args, opts):
@@ -146,7 +157,7 @@ class HandedMail(Work):
         patience = Patience(seconds(timeout, member.timeout), watch, words)
         place = member.page.begin_mail(member.generation, words)
         try:
-            while not self._done.wait(TICK):
+            while not self.over_within(TICK):
                 patience.over(range(member.size) if self._peer is None else [self._peer])
         except LinkError as error:
             raise failure.explain(member, error, None, words) from error
@@ -156,14 +167,15 @@ class HandedMail(Work):
 
     def _native_wait(self, timeout):
         try:
-            limit = timedelta(seconds=seconds(timeout, self._member.timeout))
-            self._theirs.wait(limit)
+            limit = seconds(timeout, self._member.timeout) + AFTER
+            self._theirs.wait(timedelta(seconds=limit))
             self.source = self._peer if self._peer is not None else self._theirs._source_rank()
         except RuntimeError as error:
-            self.finish(error)
+            lost = PeerLost(f"the native backend says: {error}", self._peer)
+            self.finish(failure.explain(self._member, lost, None, self._words))
         else:
             self.finish()
 
     def is_completed(self):
         """Whether the operation is over."""
-        return self._done.is_set() or self._theirs.is_completed()
+        return self.over or self._theirs.is_completed()

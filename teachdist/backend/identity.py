@@ -81,6 +81,56 @@ def identify(member):
     return Identity(key, life, store, world, site)
 
 
+class Counts:
+    """How many groups this rank has made: what names and keys of the next ones come from.
+
+    groups: torch's count. made: that of the store. local: by list of ranks.
+    """
+
+    def __init__(self, groups, made, local):
+        self.groups, self.made, self.local = groups, made, local
+
+    @classmethod
+    def of(cls, world):
+        """Those of this process; world: the Member of the job's first group."""
+        made = world.store.add(_made_by(world), 0)
+        local = {ranks: count for (life, ranks), count in _made.items() if life == world.life}
+        return cls(dist.distributed_c10d._world.group_count, made, local)
+
+    def dumps(self):
+        """As something that JSON knows."""
+        return [self.groups, self.made, self.local]
+
+    @classmethod
+    def go_on_from(cls, world, dumped):
+        """Count on from the highest of what all ranks have dumped."""
+        everybody = [cls(*one) for one in dumped]
+        dist.distributed_c10d._world.group_count = max(one.groups for one in everybody)
+        made = max(one.made for one in everybody)
+        world.store.add(_made_by(world), made - world.store.add(_made_by(world), 0))
+        for one in everybody:
+            for ranks, count in one.local.items():
+                if world.global_ranks[world.rank] in json.loads(ranks):
+                    key = world.life, ranks
+                    _made[key] = max(_made.get(key, 0), count)
+
+
+def _made_by(world):
+    return f"teachdist/{world.life}/made/{world.global_ranks[world.rank]}"
+
+
+def unmake(member):
+    """The job's first group did not come about: take back what this rank left in the store."""
+    generation, rank = member.generation, member.rank
+    with contextlib.suppress(RuntimeError):  # the store may be gone, or unable to forget
+        for key in (f"card/{generation}/{rank}", f"failed/{generation}", f"read/{rank}"):
+            member.shared.delete_key(key)
+        # Ranks that have not come yet will count the next attempt as their first; so does torch,
+        # which names groups by counting.
+        member.store.add(f"teachdist/life/{member.global_ranks[rank]}", -1)
+    dist.distributed_c10d._world.group_count = 0
+
+
 def title(name):
     """A group as messages call it: by its description, such as "mesh_dp", or its name."""
     with contextlib.suppress(Exception):  # not made through torch, or not registered yet

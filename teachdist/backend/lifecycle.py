@@ -6,6 +6,7 @@ parent: it closes its copies of the sockets and refuses to use the group.
 """
 
 import atexit
+import importlib
 import os
 
 import torch
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from teachdist.backend.backend import Backend, alive
 from teachdist.backend.delegate import Delegating
 from teachdist.backend.holder import patch_holder
+from teachdist.backend.joining import join
 from teachdist.backend.options import Options
 from teachdist.backend.spelling import patch_spelling
 from teachdist.diagnose.log import configure
@@ -31,7 +33,7 @@ def create(backend_options, pg_options):
             f"{type(options).__name__}"
         )
     kind = Delegating if _may_delegate(options) else Backend
-    return kind(
+    backend = kind(
         backend_options.store,
         backend_options.group_rank,
         backend_options.group_size,
@@ -40,6 +42,9 @@ def create(backend_options, pg_options):
         backend_options.global_ranks_in_group,
         options,
     )
+    if not dist.is_initialized():  # it is the job's first group that torch is making
+        join(backend)
+    return backend
 
 
 def _may_delegate(options):
@@ -53,6 +58,8 @@ def register():
     patch_holder()
     patch_spelling()
     configure()
+    if os.environ.get("TEACHDIST_STORES") == "1":
+        importlib.import_module("teachdist.stores")  # it puts itself under tcp://, file://, env://
     if "teachdist" not in dist.Backend.backend_list:
         dist.Backend.register_backend(
             "teachdist", create, extended_api=True, devices=["cpu", "cuda"]

@@ -27,6 +27,7 @@ from teachdist.backend.identity import identify, title
 from teachdist.backend.parcels import receive, send
 from teachdist.backend.route import Routes
 from teachdist.backend.turns import Turns
+from teachdist.backend.unheard import Unheard
 from teachdist.backend.work import DONE, Work
 from teachdist.diagnose import Door, View, Watch, call_site, poison, stacks
 from teachdist.diagnose.log import log
@@ -48,10 +49,11 @@ class Member:
         self.timeout = timeout
         self.options = options
         self.pid = os.getpid()
-        self.sequence = 0
+        self.sequence = 0  # collectives so far: the first is call 1
         self.generation = 0
         self.broken = None  # the `Abort` that ended this generation
         self.left = False
+        self.deserted = ""  # why the group can never meet again
         self.meetings = 0
         self.title = name
         self._identity = identity = identify(self)
@@ -80,6 +82,7 @@ class Member:
         self.mail = Mail(self.roster, self.roster.sockets(MAIL))
         self.routes = Routes(self.rank, self.size, self._chooser, self.number, self.generation)
         self.again.forget()
+        self.unheard = Unheard()
         meets = (self.who(self.rank), self.title, self.size, self.generation)
         log.info('%s meets in group "%s" of %d ranks, generation %d', *meets)
 
@@ -117,7 +120,7 @@ class Member:
         site = call_site()
         here = not asynchronous and closing is None
         with self.numbering:
-            first = self.sequence
+            first = self.sequence + 1
             self.sequence += len(calls)
             here = here and self._turns.mine()
             if not here:
@@ -170,34 +173,48 @@ class Member:
         if route is None and self.routes.hosts is not None:
             route = self.routes.of(call)
         same = self.routes.same(call) if route is None else route.same
-        self.page.write(IN_CALL, self.generation, sequence, words, same)
+        told = words if route is None else words + route.mark
+        if self.unheard.calls:
+            self.unheard.look_back(self)
+        self.page.write(IN_CALL, self.generation, sequence, told, same)
 
         def patient():  # made only for a call that has to wait
             watcher = partial(Watch, self.view, words, self.options.hint_after, (sequence, same))
             limit = seconds(getattr(opts, "timeout", None), self.timeout)
             return Patience(limit, None, words, watcher)
 
-        began = time.monotonic() if log.isEnabledFor(logging.DEBUG) else None
         try:
             if route is None:
                 self._first_call(patient())
-                route = self.routes.of(call)
-            call.route = route
-            exchange = route.exchange
-            exchange.begin(sequence, words, patient)
-            observer = self._recorder(call, words, sequence, route) if tracing.active() else None
-            execute(call, route.plan, self.links, exchange, observer)
-            if observer is not None:
-                observer.done(partial(self._chooser.topology, self.routes.hosts))
-            if began is not None:
-                self._log_call(sequence, words, route.algorithm.name, time.monotonic() - began)
-        except (LinkError, KeyboardInterrupt) as error:
-            raise self._fail(error, sequence, words) from error
+                call.route = route = self.routes.of(call)
+                told = words + route.mark
+                self.page.write(IN_CALL, self.generation, sequence, told, same)
+            else:
+                call.route = route
+            self._carry_out(sequence, call, words, same, patient)
+        except KeyboardInterrupt as error:
+            self.failed(error, sequence, words)
+            raise
+        except LinkError as error:
+            raise self.failed(error, sequence, words) from error
         except Exception as error:  # the others must not wait for what will never come
             self.release(f"{self.who(self.rank)} failed in {words}: {error!r}")
             raise
         finally:
             self.page.over(sequence)
+
+    def _carry_out(self, sequence, call, words, same, patient):
+        route, exchange = call.route, call.route.exchange
+        began = time.monotonic() if log.isEnabledFor(logging.DEBUG) else None
+        exchange.begin(sequence, words + route.mark, patient)
+        observer = self._recorder(call, words, sequence, route) if tracing.active() else None
+        execute(call, route.plan, self.links, exchange, observer)
+        if not route.plan.listens and self.size > 1:
+            self.unheard.note(sequence, same, words, set(range(self.size)) - {self.rank})
+        if observer is not None:
+            observer.done(partial(self._chooser.topology, self.routes.hosts))
+        if began is not None:
+            self._log_call(sequence, words, route.algorithm.name, time.monotonic() - began)
 
     def _first_call(self, patience):
         """All ranks are in the group's first collective: get to know each other."""
@@ -253,7 +270,8 @@ class Member:
         if self.left or self.broken is not None:
             failure.usable(self, words)
 
-    def _fail(self, error, sequence, words):
+    def failed(self, error, sequence, words):
+        """End the generation because of an error in a call; the exception to raise."""
         explained = failure.fail(self, error, sequence, words)
         self.links.close()
         return explained
@@ -281,6 +299,7 @@ class Member:
         log.info('%s leaves group "%s"', self.who(self.rank), self.title)
         if self.broken is None:
             self.links.part(Patience(FLUSH))
+            self.unheard.last_look(self)
         self.mail.close(FLUSH if self.broken is None else 0.0)
         self.page.leave()
         self.links.close()

@@ -94,9 +94,9 @@ def _answer_roll(roll):
         return
     me, first = member.global_ranks[member.rank], member.global_ranks[0]
     raise RuntimeError(
-        f"[Rank {member.rank}]: Rank {me} successfully reached monitoredBarrier, but received "
-        f"errors while waiting for send/recv from rank {first}. Please check rank {first} logs "
-        f"for faulty rank.\n{why or 'It said that another rank did not come in time.'}"
+        f"Rank {me} successfully reached monitoredBarrier, but received errors while waiting for "
+        f"send/recv from rank {first}. Please check rank {first} logs for faulty rank.\n "
+        f"Original exception: \n{why or 'It said that another rank did not come in time.'}"
     ) from why
 
 
@@ -105,5 +105,5 @@ def _missing(member, missing, seconds, why):
     who = f"Rank {names[0]}" if len(names) == 1 else f"Ranks {', '.join(names)}"
     return (
         f"[Rank {member.rank}]: {who} failed to pass monitoredBarrier in "
-        f"{round(seconds * 1000)} ms\n{why}"
+        f"{round(seconds * 1000)} ms\n Original exception: \n{why}"
     )

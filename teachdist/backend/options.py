@@ -18,7 +18,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from teachdist.collectives import DEFINITIONS, get
+from teachdist.collectives import DEFINITIONS, Algorithm, get
 from teachdist.collectives.catalog import choices
 
 _Base: Any = (getattr(dist, "BackendBase", None) or dist._Backend).Options
@@ -89,12 +89,20 @@ def use(**algorithms):
 
 
 def checked(algorithms):
-    """Refuse collectives and algorithms that do not exist."""
-    for op, name in algorithms.items():
+    """{collective: name} of the choices; refuses what does not exist."""
+    found = {}
+    for op, given in algorithms.items():
         if op not in DEFINITIONS:
             raise ValueError(f"{op}= is not a collective; known: {', '.join(DEFINITIONS)}")
-        get(op, name)
-    return dict(algorithms)
+        found[op] = given.name if isinstance(given, Algorithm) else given
+        try:
+            get(op, found[op])
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; your own must be registered on every rank: in a notebook by a cell that "
+                "begins with %%ranks --here"
+            ) from None
+    return found
 
 
 def chosen_by_user(op, options):

@@ -64,7 +64,7 @@ class Plan:
 
     chunks: how many the data is cut into. width: the most chunks that any rank publishes in one
     round. turns: those of data that need not be cut into segments. passes_on: whether some rank
-    forwards chunks that it neither gives nor keeps.
+    forwards chunks that it neither gives nor keeps. listens: whether this rank takes anything.
     """
 
     op: str
@@ -75,6 +75,7 @@ class Plan:
     width: int
     turns: tuple
     passes_on: bool
+    listens: bool
 
 
 _plans = {}
@@ -119,7 +120,18 @@ def _plan(algorithm, rank, size, root, hosts):
     )
     turns = only_turns(rounds)
     place = (rank, size, root, hosts)
-    return Plan(algorithm.op, algorithm.name, place, chunks, tuple(rounds), width, turns, passes_on)
+    listens = any(rnd.takes for rnd in rounds)
+    return Plan(
+        algorithm.op,
+        algorithm.name,
+        place,
+        chunks,
+        tuple(rounds),
+        width,
+        turns,
+        passes_on,
+        listens,
+    )
 
 
 def own_chunks(op, rank, size, root, chunks, end=True):

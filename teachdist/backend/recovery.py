@@ -10,6 +10,13 @@ and computes the same answer from them. If nobody failed, nothing changes. A ran
 meeting, because it was interrupted, joins the one that is on; its vote makes all meet anew.
 
 The votes are for one group; a failure in a group of two does not disturb the job's other groups.
+A group that some rank has destroyed, or had not made when it failed, cannot meet: those who have it
+are told so, and go on without it. How they know: a rank votes in the job's first group last, so
+who has voted there and not here has no such group.
+
+Ranks that failed on the way to a new group have made fewer groups than the others, and would from
+then on give different names to what they make together. So the votes in the job's first group also
+carry these counts, and all go on from the highest.
 """
 
 import gc
@@ -20,6 +27,7 @@ from dataclasses import asdict, replace
 import torch.distributed as dist
 
 from teachdist.backend.failure import failure_of
+from teachdist.backend.identity import Counts
 from teachdist.diagnose import judge, roll
 from teachdist.diagnose.log import log
 from teachdist.diagnose.places import DEAD, GONE
@@ -34,12 +42,20 @@ def recover_all(members, meeting=None, timeout=30.0):
     all ranks, from whoever calls all of them; None: the ranks count. timeout: seconds to wait for
     the others.
     """
-    members = list(members)
+    members = [member for member in members if not member.deserted]
+    members.sort(key=lambda member: member.world is None)
     meetings = [_Meeting(member, meeting, timeout) for member in members]
-    met = [meeting.hold() for meeting in meetings]
+    met = [meeting.hold(meetings[-1]) for meeting in meetings]
     if any(met):
         _reset_models()
     return any(met)
+
+
+_IS = {False: "is", True: "are"}
+
+
+class _DesertedError(Exception):
+    """A rank is not in the group, so it cannot meet."""
 
 
 class _Meeting:
@@ -52,7 +68,8 @@ class _Meeting:
         self._hint_at = member.options.hint_after
         self.name = self._next() if name is None else name
         why = asdict(member.broken) if member.broken is not None else None
-        vote = [member.generation, member.sequence, why]
+        counts = Counts.of(member).dumps() if member.world is None else None
+        vote = [member.generation, member.sequence, why, counts]
         self.store.set(self._key(member.rank), json.dumps(vote))
 
     def _next(self):
@@ -68,26 +85,51 @@ class _Meeting:
     def _key(self, rank):
         return f"vote/{self.name}/{rank}"
 
-    def hold(self):
-        """Wait for all votes and do what they say; whether the group met anew."""
+    def hold(self, of_the_job):
+        """Wait for all votes and do what they say; whether the group met anew.
+
+        of_the_job: the meeting of the job's first group.
+        """
         member = self.member
-        self._wait()
+        try:
+            self._wait(of_the_job if of_the_job.member is member.world else None)
+        except _DesertedError as error:
+            member.deserted = str(error)
+            log.warning('group "%s" cannot meet anew: %s', member.title, error)
+            return False
         keys = [self._key(rank) for rank in range(member.size)]
         votes = [json.loads(vote) for vote in self.store.multi_get(keys)]
-        generations, numbers, reasons = zip(*votes, strict=True)
+        generations, numbers, reasons, counts = zip(*votes, strict=True)
         reasons = [Abort(**why) for why in reasons if why is not None]
         if not reasons and len(set(generations)) == 1:
             return False
+        if member.world is None:
+            Counts.go_on_from(member, counts)
         first = min(reasons, key=lambda abort: abort.when, default=None)
         meet_anew(member, max(generations) + 1, max(numbers), first)
         return True
 
-    def _wait(self):
+    def voted(self, rank):
+        """Whether a rank of the group has voted in this meeting."""
+        return self.store.check([self._key(rank)])
+
+    def _without(self, missing, of_the_job):
+        """Those of the missing who have voted in the job's meeting: they have no such group."""
+        theirs, numbers = of_the_job.member.global_ranks, self.member.global_ranks
+        there = [r for r in missing if of_the_job.voted(theirs.index(numbers[r]))]
+        return [rank for rank in there if not self.voted(rank)]
+
+    def _wait(self, of_the_job):
         """In short sleeps, not in the store's own wait, which is deaf to Ctrl-C."""
         member = self.member
         missing, pause = list(range(member.size)), 0.0005
         patience = Patience(self.timeout, self._watch, "recover()")
-        while missing := [rank for rank in missing if not self.store.check([self._key(rank)])]:
+        while missing := [rank for rank in missing if not self.voted(rank)]:
+            if of_the_job is not None and (without := self._without(missing, of_the_job)):
+                numbers = [member.view.number(rank) for rank in without]
+                raise _DesertedError(
+                    f"{judge.ranks_words(numbers)} {_IS[len(without) > 1]} not in it"
+                )
             time.sleep(pause)
             pause = min(pause * 1.5, 0.1)
             try:
@@ -100,12 +142,14 @@ class _Meeting:
 
     def _watch(self, missing, waited):
         member = self.member
-        for place in roll(member.view, missing, doors=False):
-            if place.state in (DEAD, GONE):
+        hint = waited > self._hint_at
+        places = roll(member.view, missing, doors=hint)
+        for place in places:
+            if place.state == DEAD or (place.state == GONE and member.world is None):
                 raise PeerLost("a rank is gone", place.rank)
-        if waited > self._hint_at:
+        if hint:
             self._hint_at *= 10
-            where = judge.whereabouts(roll(member.view, missing))
+            where = judge.whereabouts(places)
             log.warning("%s waits in recover(). %s.", member.who(member.rank), where)
 
 

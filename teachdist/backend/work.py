@@ -6,8 +6,8 @@ the rest.
 Futures have traps of their own. `Future.set_exception` marks only the Python wrapper, C++ sees
 success (DistributedDataParallel then reads missing tensors and crashes), so a failure is raised
 inside a `then`. And callbacks run in the thread that completes the future and may wait for
-another collective, so futures are never completed by the thread that executes collectives, but
-by one that does nothing else (`_Completer`).
+another collective or its future, so futures are never completed by the thread that executes
+collectives, nor behind a callback that is still running (`_Completer`).
 """
 
 import os
@@ -73,14 +73,18 @@ class Work(dist.Work):
         if self.veil is not None:
             self.veil.lift()
 
-    def _block(self, limit):
+    def over_within(self, seconds):
+        """Block until done, at most so long; whether it is."""
         with self._lock:
             if self._waited_for is None:
                 self._waited_for = threading.Event()
             if self.over:
                 self._waited_for.set()
+        return self._waited_for.wait(seconds)
+
+    def _block(self, limit):
         waited = 0.0
-        while not self._waited_for.wait(TICK if limit is None else min(TICK, limit - waited)):
+        while not self.over_within(TICK if limit is None else min(TICK, limit - waited)):
             waited += TICK
             if limit is not None and waited >= limit:
                 raise dist.DistBackendError(
@@ -219,26 +223,31 @@ class AllWorks(Work):
 
 
 class _Completer:
-    """Completes futures on a thread that executes nothing else; starts when first needed."""
+    """Completes futures on threads that execute nothing else: usually one.
+
+    A callback may wait for another future, which must be completed meanwhile. So no job queues
+    behind one that is still running: another thread takes it.
+    """
 
     def __init__(self):
         self._queue = queue.SimpleQueue()
-        self._thread = None
+        self._free = 0  # threads that have nothing to do, less the jobs that wait for one
+        self._here = threading.local()
         self._lock = threading.Lock()
 
     def do(self, job):
-        """Have job() run on the thread."""
-        self._queue.put(job)
+        """Have job() run on a thread; threads start when first needed."""
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._run, name="teachdist-futures", daemon=True
-                )
-                self._thread.start()
+            self._free -= 1
+            if self._free < 0:
+                self._free += 1
+                name = "teachdist-futures"
+                threading.Thread(target=self._run, name=name, daemon=True).start()
+        self._queue.put(job)
 
     def do_and_wait(self, job):
-        """The same, and wait for its end; on the thread itself just run it."""
-        if threading.current_thread() is self._thread:
+        """The same, and wait for its end; on such a thread just run it."""
+        if getattr(self._here, "mine", False):
             job()
             return
         done = threading.Event()
@@ -251,10 +260,13 @@ class _Completer:
         done.wait()
 
     def _run(self):
+        self._here.mine = True
         while True:
             job = self._queue.get()
             job()
             del job
+            with self._lock:
+                self._free += 1
 
 
 _completer = _Completer()

@@ -19,18 +19,19 @@ MOST_ACTIONS actions is answered by the formula where there is one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from teachdist.collectives import symmetry
 from teachdist.collectives.clocks import Clock, summary
 from teachdist.collectives.formula import closed_form, pretty
-from teachdist.collectives.prove import resolve
+from teachdist.collectives.prove import prove, resolve
 from teachdist.collectives.rounds import Algorithm
 from teachdist.collectives.schedule import definition_of
 from teachdist.collectives.shared import clocks
 from teachdist.collectives.topology import PRESETS, Topology, one_price
 
-MOST_ACTIONS = 5_000_000
+MOST_ACTIONS = 1_000_000
+MOST_PROVEN = 32  # ranks for which the words of a price say so if the algorithm is wrong
 DEFAULT_TOPOLOGY = PRESETS["loopback"]
 
 
@@ -56,6 +57,7 @@ class Cost:
     formula: float | None
     formula_text: str | None
     how: str
+    algorithm: Algorithm | None = field(default=None, repr=False, compare=False)
 
     def __float__(self):
         return self.seconds
@@ -74,7 +76,17 @@ class Cost:
             some_share = len(set(self.topology.hosts(self.ranks))) < self.ranks
             ports = " without shared memory" if self.topology.shared and some_share else ""
             text += f"; formula{ports}: {self.formula_text} = {in_seconds(self.formula)}"
+        if refuted := self._refuted():
+            text += f". Not that it were of use: {refuted}"
         return text
+
+    def _refuted(self):
+        """The counter-example in words, if the priced algorithm is a wrong one of the reader's."""
+        made = self.algorithm
+        if made is None or made.builtin or self.ranks > MOST_PROVEN:
+            return None
+        verdict = prove(made, ranks=self.ranks, hosts=self.topology.hosts(self.ranks))
+        return None if verdict else str(verdict)
 
     __repr__ = __str__
 
@@ -125,6 +137,7 @@ def cost(
         formula,
         pretty(made.formula) if made.formula else None,
         "simulated" if simulated else "formula",
+        made,
     )
 
 

@@ -34,7 +34,8 @@ class Verdict:
     """What became of an answer; truthy when the exercise is passed.
 
     `proof` is the Proof or the CounterExample, `yours` the price of the answer (None when it is
-    wrong), `target` that of the algorithm asked for.
+    wrong), `target` that of the algorithm asked for. `broken` says which rule of the task a right
+    answer breaks (None for none).
     """
 
     exercise: str
@@ -42,11 +43,14 @@ class Verdict:
     yours: Cost | None
     target: Cost
     best: str
+    broken: str | None = None
 
     @property
     def passed(self) -> bool:
-        """Right, and as fast as the algorithm that the task is about."""
-        return self.yours is not None and self.yours.seconds <= self.target.seconds * TOLERANCE
+        """Right, by the rules of the task, and as fast as the algorithm that it is about."""
+        if self.yours is None or self.broken is not None:
+            return False
+        return self.yours.seconds <= self.target.seconds * TOLERANCE
 
     def __bool__(self):
         return self.passed
@@ -54,10 +58,10 @@ class Verdict:
     def __str__(self):
         if self.yours is None:
             return f"not yet: {self.proof}"
-        case = (
-            f"{in_bytes(self.target.nbytes)} on {self.target.ranks} ranks "
-            f"({self.target.topology.name})"
-        )
+        if self.broken is not None:
+            return f"right, but not what was asked: {self.broken}. {self.proof}."
+        data = "" if self.target.op == "barrier" else f"{in_bytes(self.target.nbytes)} on "
+        case = f"{data}{self.target.ranks} ranks ({self.target.topology.name})"
         prices = (
             f"yours takes {in_seconds(self.yours.seconds)} for {case}, the catalogue's "
             f"{self.target.name!r} {in_seconds(self.target.seconds)}; best known there: {self.best}"
@@ -127,10 +131,22 @@ class Exercise:
             yours = cost(made, None, task.nbytes, task.ranks, task.topology)
         target = cost(task.target, task.op, task.nbytes, task.ranks, task.topology)
         best = choose(task.op, task.nbytes, task.ranks, task.topology).why.split("; ")[0]
-        verdict = Verdict(task.name, proof, yours, target, best)
+        broken = _broken(task, made) if proof else None
+        verdict = Verdict(task.name, proof, yours, target, best, broken)
         if save is not None:
             record(save, verdict, learner)
         return verdict
+
+
+def _broken(task: Task, made: Algorithm) -> str | None:
+    """The first round that breaks the task's rule, in words."""
+    if task.rule is None:
+        return None
+    for rank in range(task.ranks):
+        for number, actions in enumerate(made.rounds(rank, task.ranks)):
+            if fault := task.rule(rank, task.ranks, actions):
+                return f"with {task.ranks} ranks, round {number}: rank {rank} {fault}"
+    return None
 
 
 def exercise(name: str) -> Exercise:

@@ -2,9 +2,10 @@
 
 The idea: a generator that yields for ever is easy to stop, one simply doesn't ask again. One that
 runs in circles without a yield (`while True: pass`) never gives control back. Python can call a
-function before each line it executes, `sys.settrace`; here that function counts, and raises when
-the count says that no honest round takes that long. It works in the browser's Python too, where
-there are neither threads nor signals.
+function before each step of its machine (`sys.settrace`, with opcodes: a loop written on one line
+never comes to a new line); here that function counts, and raises when the count says that no honest
+round takes that long. It works in the browser's Python too, where there are neither threads nor
+signals.
 
 It can't stop a single call that never returns, such as `time.sleep(10**9)`. Under a debugger or a
 coverage tool, which need `sys.settrace` for themselves, nothing is counted.
@@ -12,7 +13,7 @@ coverage tool, which need `sys.settrace` for themselves, nothing is counted.
 
 import sys
 
-LINES_PER_ROUND = 300_000
+STEPS_PER_ROUND = 3_000_000
 
 
 class Runaway(BaseException):
@@ -20,16 +21,17 @@ class Runaway(BaseException):
 
 
 def guarded(function, *args, **kwargs):
-    """`function(*args, **kwargs)`; raises Runaway after LINES_PER_ROUND lines of Python."""
+    """`function(*args, **kwargs)`; raises Runaway after STEPS_PER_ROUND opcodes."""
     if sys.gettrace() is not None:
         return function(*args, **kwargs)
-    left = LINES_PER_ROUND
+    left = STEPS_PER_ROUND
 
     def count(frame, event, argument):
         nonlocal left
+        frame.f_trace_opcodes = True
         left -= 1
         if left < 0:
-            raise Runaway
+            raise Runaway(f"{STEPS_PER_ROUND:,} steps of Python")
         return count
 
     sys.settrace(count)

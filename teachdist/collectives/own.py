@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from teachdist.collectives.catalog import add, make
+from teachdist.collectives.catalog import add, catalog, make
 from teachdist.collectives.prove import EVERY_SMALL_SIZE, CounterExample, prove
 from teachdist.collectives.rounds import Algorithm
 from teachdist.collectives.schedule import definition_of
@@ -19,8 +19,8 @@ from teachdist.collectives.schedule import definition_of
 class Refused(ValueError):
     """An algorithm that isn't what it claims; `counter_example` says why."""
 
-    def __init__(self, counter_example: CounterExample):
-        super().__init__(str(counter_example))
+    def __init__(self, counter_example: CounterExample, advice: str = ""):
+        super().__init__(f"{counter_example}{advice}")
         self.counter_example = counter_example
 
 
@@ -44,12 +44,25 @@ def algorithm(
         made = make(op, generator, name, chunks, when, formula)
         verdict = prove(made, ranks=EVERY_SMALL_SIZE)
         if isinstance(verdict, CounterExample):
-            raise Refused(verdict)
+            raise Refused(verdict, _advice(made))
         add(made)
         _proven[made] = set(verdict.sizes)
         return made
 
     return register
+
+
+def _advice(made: Algorithm) -> str:
+    """What else to know: an older one of the same name, a smaller claim that would hold."""
+    advice = ""
+    if made.when is None and prove(made, ranks=(2, 4, 8, 16)):
+        advice += (
+            " It is right for 2, 4, 8 and 16 ranks: to claim only powers of two, add "
+            "when=lambda size: size & (size - 1) == 0"
+        )
+    if made.name in catalog()[made.op]:
+        advice += f" (The {made.name!r} that was registered before stays.)"
+    return advice
 
 
 # For each own algorithm the cases that are proven: sizes, and (size, hosts) for given hosts.

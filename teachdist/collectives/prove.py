@@ -35,7 +35,7 @@ class Proof:
 
     `rounds` and `messages` are given for each number of ranks (the most over roots and hosts).
     `same_bits` tells whether all ranks combine in the same order, so that floating-point results
-    are equal to the last bit (None where nothing is summed).
+    are equal to the last bit (None where nothing is summed). `algorithm` is what was proven.
     """
 
     op: str
@@ -44,6 +44,7 @@ class Proof:
     rounds: dict[int, int] = field(repr=False)
     messages: dict[int, int] = field(repr=False)
     same_bits: bool | None = None
+    algorithm: Algorithm | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self):
         return True
@@ -86,6 +87,7 @@ class CounterExample:
     round: int | None = None
     rank: int | None = None
     chunk: int | None = None
+    algorithm: Algorithm | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self):
         return False
@@ -114,9 +116,10 @@ def prove(
 
     `algorithm` is a name in the catalogue, an Algorithm or a bare generator function (then `op`
     must be given, and `chunks` where it uses more than one). `ranks` is one number of ranks or
-    several; of several, those that `when=` excludes are skipped. Every root is tried unless `roots`
-    says which. An algorithm that asks for `hosts` is tried with the layouts of `layouts(size)`
-    unless `hosts` gives one (a host number per rank), several, or a function of the size.
+    several; of several, those that `when=` excludes are skipped and 1 is tried last. Every root is
+    tried unless `roots` says which. An algorithm that asks for `hosts` is tried with the layouts of
+    `layouts(size)` unless `hosts` gives one (a host number per rank), several, or a function of the
+    size.
     """
     made = resolve(algorithm, op, chunks)
     sizes = (ranks,) if isinstance(ranks, int) else tuple(s for s in ranks if made.serves(s))
@@ -125,7 +128,7 @@ def prove(
     rounds: dict[int, int] = {}
     messages: dict[int, int] = {}
     same = True
-    for size in sizes:
+    for size in sorted(sizes, key=lambda size: size == 1):  # a fault of one rank teaches least
         for layout in _layouts(made, size, hosts):
             for root in _roots(made, size, roots):
                 try:
@@ -138,7 +141,7 @@ def prove(
                 messages[size] = max(run.messages, messages.get(size, 0))
     definition = definition_of(made.op)
     sums = definition.reduces and not definition.union
-    return Proof(made.op, made.name, sizes, rounds, messages, same if sums else None)
+    return Proof(made.op, made.name, sizes, rounds, messages, same if sums else None, made)
 
 
 def resolve(algorithm, op=None, chunks=None) -> Algorithm:
@@ -204,6 +207,7 @@ def _counter_example(made, size, root, layout, fault):
         fault.round,
         fault.rank,
         fault.chunk,
+        made,
     )
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
-from teachdist.collectives.guard import LINES_PER_ROUND, Runaway, guarded
+from teachdist.collectives.guard import Runaway, guarded
 from teachdist.collectives.schedule import Action, Recv, Reduce, Send, definition_of
 
 # What a generator may ask for by name besides rank and size.
@@ -121,8 +122,11 @@ class Algorithm:
             wanted["root"] = root
         if self.takes_hosts:
             wanted["hosts"] = (0,) * size if hosts is None else tuple(hosts)
-        run = guarded if guard else None
-        produced = _attempt(run, self.generator, rank, size, where=(rank, 0), **wanted)
+        call = guarded if guard else _plainly
+        try:
+            produced = call(self.generator, rank, size, **wanted)
+        except (Runaway, Exception) as error:  # noqa: BLE001  a learner's code raises anything
+            raise _blamed(error, rank, 0) from _cause(error)
         if not isinstance(produced, Iterator):
             raise AlgorithmError(
                 "stranger",
@@ -133,14 +137,22 @@ class Algorithm:
             )
         chunks = self.chunks(size)
         limit = round_limit(size)
+        advance = partial(guarded, next) if guard else next
         number = 0
-        while (given := _attempt(run, next, produced, _END, where=(rank, number))) is not _END:
+        while True:
+            try:
+                given = advance(produced, _END)
+            except (Runaway, Exception) as error:  # noqa: BLE001  a learner's code raises anything
+                raise _blamed(error, rank, number) from _cause(error)
+            if given is _END:
+                return
             if number >= limit:
                 raise AlgorithmError(
                     "endless",
                     rank,
                     number,
-                    f"still goes on after {limit} rounds, far more than {size} ranks can need; "
+                    f"still goes on after {limit} rounds, far more than {size} rank"
+                    f"{'s' * (size > 1)} can need; "
                     "does a loop never end?",
                 )
             yield _checked(given, rank, size, chunks, number)
@@ -149,7 +161,9 @@ class Algorithm:
     def check(self, rank, size, root=0, hosts=None) -> None:
         """Raise a ValueError that says which of these arguments makes no sense."""
         where = f"{self.op} algorithm {self.name!r}"
-        if size < 1 or not self.serves(size):
+        if size < 1:
+            raise ValueError(f"{where}: the number of ranks must be at least 1, got {size}")
+        if not self.serves(size):
             raise ValueError(
                 f"{where} doesn't serve {size} ranks: it serves {self.served}; choose another one"
             )
@@ -166,20 +180,21 @@ class Algorithm:
 _END = object()
 
 
-def _attempt(run, function, *args, where, **kwargs):
-    """Run the learner's code; what it raises becomes an AlgorithmError of that rank and round."""
-    try:
-        return run(function, *args, **kwargs) if run else function(*args, **kwargs)
-    except Runaway:
-        raise AlgorithmError(
-            "endless",
-            *where,
-            f"neither yields nor ends within {LINES_PER_ROUND} lines; does a loop never end?",
-        ) from None
-    except Exception as error:
-        raise AlgorithmError(
-            "exception", *where, f"raises {type(error).__name__}: {error}"
-        ) from error
+def _plainly(function, *args, **kwargs):
+    return function(*args, **kwargs)
+
+
+def _blamed(error, rank, number) -> AlgorithmError:
+    """What the learner's code raised, as an AlgorithmError of that rank and round."""
+    if isinstance(error, Runaway):
+        text = f"neither yields nor ends within {error}; does a loop never end?"
+        return AlgorithmError("endless", rank, number, text)
+    return AlgorithmError("exception", rank, number, f"raises {type(error).__name__}: {error}")
+
+
+def _cause(error):
+    """The learner's own error is the cause; where a loop was stopped says nothing."""
+    return None if isinstance(error, Runaway) else error
 
 
 def round_limit(size: int) -> int:

@@ -16,9 +16,14 @@ Cost: one dictionary operation per chunk sent; the sets are ints, so a thousand 
 from __future__ import annotations
 
 import contextlib
+import operator
 
 from teachdist.collectives.rounds import Algorithm, AlgorithmError
-from teachdist.collectives.schedule import Reduce, Send, definition_of, members
+from teachdist.collectives.schedule import Recv, Reduce, Send, definition_of, members
+
+TOGETHER = (
+    "a Send and its Recv or Reduce must be in one round: what one rank does at once, one yield"
+)
 
 # What a chunk holds: who is in it (bits), and a fingerprint of the order of combining. A plain
 # tuple, because there are p * p of them and Python's collector soon lets plain tuples of ints be.
@@ -128,14 +133,17 @@ class Execution:
             value = wire.pop((source, rank, chunk), None)
             if value is None:
                 self._fault_deadlock(rank, source, chunk)
-            coming.setdefault(chunk, []).append((source, value, kind))
+            if chunk in coming:
+                coming[chunk].append((source, value, kind))
+            else:
+                coming[chunk] = [(source, value, kind)]
         for chunk, arrived in coming.items():
-            if all(way is Reduce for _, _, way in arrived):
-                held[chunk] = self._combine(rank, chunk, arrived)
-            elif len(arrived) == 1:
+            if len(arrived) == 1 and arrived[0][2] is Recv:
                 source, value, _ = arrived[0]
                 self._check_replacing(rank, source, chunk, value)
                 held[chunk] = value
+            elif all(way is Reduce for _, _, way in arrived):
+                held[chunk] = self._combine(rank, chunk, arrived)
             else:
                 self._fault(
                     "overwritten",
@@ -156,7 +164,7 @@ class Execution:
             )
         operands = [(source, value) for source, value, _ in arriving]
         operands.append((rank, self.held[rank][chunk]))
-        operands.sort()
+        operands.sort(key=_by_rank)
         (_, (contributors, order)), *rest = operands
         for _, (others, their_order) in rest:
             if contributors & others and not self.definition.union:
@@ -174,7 +182,8 @@ class Execution:
                 rank,
                 chunk,
                 f"receives chunk {chunk} from rank {source} over what it has and loses the "
-                f"contribution of {ranks(lost)}; use Reduce to keep both",
+                f"contribution of {ranks(lost)}: what comes holds only {ranks(value[0])}. Should "
+                "it have been complete by then? Or, to keep both, use Reduce",
             )
 
     def check_end(self) -> None:
@@ -225,7 +234,7 @@ class Execution:
         now = rounds[self.rounds] if self.rounds < len(rounds) else None
         others = [a.chunk for a in now or () if type(a) is Send and a.to == rank]
         if when:
-            reason = f"rank {source} sends that in round {when[0]}"
+            reason = f"rank {source} sends that in round {when[0]}; {TOGETHER}"
         elif others:
             reason = f"rank {source} sends it chunk {', '.join(map(str, others))} instead"
         elif now is None:
@@ -246,7 +255,7 @@ class Execution:
             for n, mine in enumerate(rounds)
             if any(type(a) is not Send and tuple(a) == (rank, chunk) for a in mine)
         ]
-        reason = f"receives that in round {when[0]}" if when else "never receives it"
+        reason = f"receives that in round {when[0]}; {TOGETHER}" if when else "never receives it"
         self._fault("unmatched", rank, chunk, f"sends chunk {chunk} to rank {to}, which {reason}")
 
     def _rounds_of(self, rank) -> list:
@@ -256,6 +265,9 @@ class Execution:
         with contextlib.suppress(AlgorithmError):
             rounds.extend(self.algorithm.steps(rank, self.size, self.root, self.hosts, guard))
         return rounds
+
+
+_by_rank = operator.itemgetter(0)
 
 
 def counted(number: int, noun: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from teachdist.collectives.powers import largest_power, power_of_two
+from teachdist.collectives.schedule import Action, Send
 
 
 class Task(NamedTuple):
@@ -27,6 +28,26 @@ class Task(NamedTuple):
     nbytes: int = 1 << 20
     ranks: int = 8
     topology: str = "loopback"
+    rule: Callable[[int, int, tuple[Action, ...]], str | None] | None = None
+
+
+def to_the_right(rank, size, actions):
+    """The rule of the rings: one chunk per round, and to the right neighbour."""
+    sent = [action for action in actions if isinstance(action, Send)]
+    for action in sent:
+        if action.to != (rank + 1) % size:
+            return f"sends to rank {action.to}; the task allows its right neighbour only"
+    return f"sends {len(sent)} chunks; the task allows one per round" if len(sent) > 1 else None
+
+
+def one_receiver(rank, size, actions):
+    """The rule of pairwise exchange: send to one rank, receive from one rank."""
+    receivers = sorted({action.to for action in actions if isinstance(action, Send)})
+    sources = sorted({action.source for action in actions if not isinstance(action, Send)})
+    for ranks, what in ((receivers, "sends to"), (sources, "receives from")):
+        if len(ranks) > 1:
+            return f"{what} ranks {', '.join(map(str, ranks))} at once; the task allows one rank"
+    return None
 
 
 def _size(size):
@@ -107,6 +128,7 @@ _TASKS = (
         "    for step in range(size - 1):\n"
         "        yield Send(right, ...), Recv(left, ...)\n",
         "In round 0 send your own chunk, then always the one that came in the round before.",
+        rule=to_the_right,
     ),
     Task(
         "ring_reduce_scatter",
@@ -120,6 +142,7 @@ _TASKS = (
         "    for step in range(size - 1):\n"
         "        yield Send(right, ...), Reduce(left, ...)\n",
         "Chunk c must end at rank c, so its journey begins at rank c + 1.",
+        rule=to_the_right,
     ),
     Task(
         "ring",
@@ -136,6 +159,7 @@ _TASKS = (
         "        yield Send(right, ...), Recv(left, ...)\n",
         "The second half begins with the chunk that is complete on you after the first.",
         chunks=_size,
+        rule=to_the_right,
     ),
     Task(
         "mend",
@@ -184,6 +208,7 @@ _TASKS = (
         "        to, source = ..., ...\n"
         "        yield Send(to, ...), Recv(source, ...)\n",
         "If you send `step` ranks ahead, from where does something come to you?",
+        rule=one_receiver,
     ),
     Task(
         "bruck",
@@ -234,12 +259,13 @@ _TASKS = (
         "between hosts are slow, so add up inside each host first, let the i-th ranks of all hosts "
         "exchange only the i-th part, and spread the result inside. Hosts may have different "
         "numbers of ranks and any order; begin with equal ones, the check tells you when you meet "
-        "the others.",
+        "the others. There are as many chunks as ranks.",
         "def two_level(rank, size, *, hosts):\n"
         "    here = [one for one in range(size) if hosts[one] == hosts[rank]]\n"
         "    # reduce-scatter among `here`, all-reduce across hosts, all-gather among `here`\n"
         "    yield ()\n",
-        "With one rank per host that speaks for it you get it right first; then make it fast.",
+        "With one rank per host that speaks for it, and all chunks of it, you get it right first. "
+        "Then make it fast: nobody may be a crowded door, so share the chunks out among `here`.",
         chunks=_size,
         ranks=16,
         nbytes=1 << 24,

@@ -13,7 +13,7 @@ Nothing of it happens while calls go well, beside a rank's own notes on the boar
 
 from teachdist.diagnose.door import Door
 from teachdist.diagnose.places import View, roll
-from teachdist.diagnose.sites import call_site
+from teachdist.diagnose.sites import call_site, raised_at
 from teachdist.diagnose.watch import Watch, histories
 
-__all__ = ["Door", "View", "Watch", "call_site", "histories", "roll"]
+__all__ = ["Door", "View", "Watch", "call_site", "histories", "raised_at", "roll"]

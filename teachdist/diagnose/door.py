@@ -90,7 +90,9 @@ def ask(card, rank, limit):
         refused = isinstance(error.__cause__, ConnectionRefusedError)
         return Answer(refused=True) if refused else None
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError), sock:
-        return _loads(_read_all(sock, time.monotonic() + limit, MOST))
+        said = _read_all(sock, time.monotonic() + limit, MOST)
+        # Whoever hangs up without a word does not know the secret any more: it has left the group.
+        return _loads(said) if said else Answer()
     return None
 
 

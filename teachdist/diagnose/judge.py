@@ -19,6 +19,7 @@ when ranks have come to wait for each other, the first such call is where to loo
 from collections import Counter
 
 from teachdist.diagnose.places import ABSENT, CALL, CLOSED, DEAD, GONE, SILENT, USER
+from teachdist.diagnose.sites import IDLE
 
 
 def ranks_words(ranks, and_="and"):
@@ -43,9 +44,16 @@ def parted(calls):
     calls: {rank: {number: entry}}.
     """
     for number, entries in _by_number(calls):
-        if len({entry.fingerprint for entry in entries.values()}) > 1:
+        found = entries.values()
+        if len({entry.fingerprint for entry in found}) > 1 or ways(found):
             return number, entries
     return None
+
+
+def ways(entries):
+    """Whether equal calls are made by different algorithms: their names, or nothing."""
+    names = {entry.how for entry in entries if entry.how}
+    return names if len(names) > 1 else set()
 
 
 def drifted(calls):
@@ -77,13 +85,28 @@ def differing(entries):
 
 def mismatch(group, number, entries, calls=None):
     """The sentence about ranks that are in different calls."""
-    what = f'group "{group}", call {number}: {differing(entries)}. '
     texts = [entry if isinstance(entry, str) else entry.call for entry in entries.values()]
-    if len({text.partition("(")[0] for text in texts}) == 1:
+    known = [entry for entry in entries.values() if not isinstance(entry, str)]
+    by_algorithm = len({text.rpartition(" at ")[0] for text in texts}) == 1 and ways(known)
+    if by_algorithm:
+        entries = {rank: _with_algorithm(entry) for rank, entry in entries.items()}
+    what = f'group "{group}", call {number}: {differing(entries)}. '
+    if by_algorithm:
+        what += (
+            "All ranks of the group must choose the same algorithm, by teachdist.use, Options or "
+            "the environment."
+        )
+    elif len({text.partition("(")[0] for text in texts}) == 1:
         what += "The same call must have the same arguments on every rank of the group."
     else:
         what += "Collectives match by order: every rank of the group must make the same calls."
     return what + clue(calls, number)
+
+
+def _with_algorithm(entry):
+    if isinstance(entry, str) or not entry.how:
+        return entry
+    return f"{entry.what} by {entry.how} at {entry.site}"
 
 
 def clue(calls, before=None):
@@ -125,6 +148,13 @@ def circle(places):
     return []
 
 
+def each_other(ring):
+    """What a circle is, as a sentence without its end: "ranks 0 and 1 wait for each other"."""
+    if len(ring) == 1:
+        return f"{ranks_words(ring)} waits for itself"
+    return f"{ranks_words(ring)} wait for each other"
+
+
 def crossing(places, waiting):
     """A sentence if ranks of `places` wait elsewhere for those that wait here; or "".
 
@@ -163,6 +193,7 @@ def _where(place):
         return f"has finished: it left the group{last}"
     if place.state == ABSENT:
         at = f"; it is in user code at {place.line}" if place.line else ""
+        at = "; it is idle" if place.line == IDLE else at
         return f"has not joined the group{at}"
     if place.state == SILENT:
         return "is on another host and does not answer"
@@ -170,7 +201,7 @@ def _where(place):
         return "is gone: nobody answers at its address any more"
     if place.state == USER and place.line:
         after = f", after {_call(place.entry)}" if place.entry is not None else ""
-        if place.line.startswith("stopped"):
+        if place.line == IDLE or place.line.startswith("stopped"):
             return f"is {place.line}{after}"
         return f"is in user code at {place.line}{after or ', before any call of this group'}"
     return f"is {place.position.words()}"
@@ -194,7 +225,7 @@ def verdict(group, places):
         return mismatch(group, number, entries, calls) + _still(inside)
     if ring := circle(places):
         steps = [f"rank {rank} waits in {by_rank[rank].entry.call}" for rank in ring]
-        return f"{head}{ranks_words(ring)} wait for each other: {'; '.join(steps)}."
+        return f"{head}{each_other(ring)}: {'; '.join(steps)}."
     if not inside:
         return head + _nobody_waits(places)
     number = max(place.position.sequence for place in inside)

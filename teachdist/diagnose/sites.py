@@ -19,6 +19,8 @@ _SKIPPED = (_OURS, _TORCH, "<frozen", "<string>", "<__array_function__")
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 _DEBUGGER = ("pdb.py", "bdb.py", "pydevd.py")
 
+IDLE = "idle"
+
 _others = set()  # files that are not the user's
 _names = {}  # (file, line) -> "train.py:31"
 
@@ -38,12 +40,27 @@ def call_site():
             return name
 
 
+def raised_at(error):
+    """The innermost line of the user's code that an exception has passed, or ""."""
+    where, trace = "", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if _users(file) and not file.startswith(_LIBRARY):
+            where = place(file, trace.tb_lineno)
+        trace = trace.tb_next
+    return where
+
+
+def _users(file):
+    return not file.startswith(_SKIPPED) and not file.endswith("/contextlib.py")
+
+
 def _name(file, line):
     """The name of a line of the user's; "" if it is not, which is remembered."""
     for known in (_names, _others):
         if len(known) > 10_000:  # code made by exec, again and again
             known.clear()
-    if file.startswith(_SKIPPED) or file.endswith("/contextlib.py"):
+    if not _users(file):
         _others.add(file)
         return ""
     name = _names[file, line] = place(file, line)
@@ -72,17 +89,24 @@ def _nobodys():
 
 
 def main_thread():
-    """What the main thread is doing: "data.py:57, in load", or that it stands in a debugger."""
+    """What the main thread is doing: "data.py:57, in load", or that it stands in a debugger.
+
+    IDLE: it is a notebook's rank between two cells.
+    """
     frame = sys._current_frames().get(threading.main_thread().ident)
     debugger, first = False, None
+    kernel = False
     while frame is not None:
         file = frame.f_code.co_filename
         name = file.rpartition("/")[2]
         debugger = debugger or name in _DEBUGGER
+        kernel = kernel or "/ipykernel/" in file or "/ipyparallel/" in file
         where = f"{place(file, frame.f_lineno)}, in {frame.f_code.co_name}"
         where = where.removesuffix(", in <module>")
         first = first or where
         if name not in _DEBUGGER and not file.startswith((*_SKIPPED, *_LIBRARY)):
             return f"stopped in the debugger at {where}" if debugger else where
         frame = frame.f_back
-    return "stopped in the debugger" if debugger else first or ""
+    if debugger:
+        return "stopped in the debugger"
+    return IDLE if kernel else first or ""

@@ -12,8 +12,8 @@ must agree (operation, root, reduce op, dtype, shape, algorithm), turns that int
 the first message. A hash says only *that* two calls differ; the *words* say what the sender is
 doing and at which line, and travel with the first message of a call to each peer.
 
-*sequence* counts the group's collectives, *round* the rounds of one call, *segment* the pieces
-of a large one. *generation* counts how often the group has met anew after a failure: what is
+*sequence* counts the group's collectives from 1, *round* the rounds of one call, *segment* the
+pieces of a large one. *generation* counts how often the group has met anew after a failure: what is
 left on the wire from before cannot be taken for something new. *chunks* lengths follow the
 words, so that a receiver may learn sizes that only the sender knows.
 """

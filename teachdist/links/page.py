@@ -31,6 +31,7 @@ AWAITS_AT, AWAITS_MAX = 3072, 220
 SLOTS_AT, SLOT = 4096, 512
 TEXT = 456
 ENTRY = struct.Struct(f"<QBBHIQdQ{TEXT}sQ")
+_FACTS = struct.Struct("<QBBHIQdQ")  # an entry's beginning
 STATE, SINCE_AT, SINCE = 9, 24, struct.Struct("<d")  # within an entry
 PAGE = SLOTS_AT + (CALLS + MAILS) * SLOT
 assert PAGE % 4096 == 0
@@ -47,8 +48,9 @@ IDLE, IN_CALL, LEFT = 0, 1, 2
 class Entry:
     """One call on a page. `since` is on the clock of time.monotonic() of that host.
 
-    number: of the collective in its group, or of the send or receive on its rank. call: words
-    for it, with its file and line. fingerprint: equal on all ranks if they are in the same call.
+    number: of the collective in its group, or of the send or receive on its rank, from 1. call:
+    words for it, with its file and line. fingerprint: equal on all ranks if they are in the same
+    call. how: the name of the algorithm, once it is chosen.
     """
 
     counter: int
@@ -59,6 +61,7 @@ class Entry:
     fingerprint: int
     call: str
     mail: bool = False
+    how: str = ""
 
     @property
     def what(self):
@@ -168,8 +171,31 @@ def _entry(page, slot):
         return None
     if not counter or size > TEXT or state > LEFT:
         return None
-    call = text[:size].decode(errors="replace")
-    return Entry(counter, state, generation, number, since, fingerprint, call, bool(mail))
+    call, how = unmarked(text[:size].decode(errors="replace"))
+    return Entry(counter, state, generation, number, since, fingerprint, call, bool(mail), how)
+
+
+def marked(how):
+    """What stands behind a call's words to name its algorithm; no reader of sentences sees it."""
+    return f"\x1f{how}"
+
+
+def unmarked(text):
+    """(the words, the algorithm or "")."""
+    words, _, how = text.partition("\x1f")
+    return words, how
+
+
+def fingerprint(page, number, at=0):
+    """(generation, fingerprint) of collective `number`, quickly; None if the rank is not there.
+
+    A rank that has made `CALLS` more since says nothing of it any more: its generation is then -1.
+    """
+    slot = at + SLOTS_AT + number % CALLS * SLOT
+    counter, _, _, _, generation, found, _, mark = _FACTS.unpack_from(page, slot)
+    if not counter or found < number:
+        return None
+    return (generation, mark) if found == number else (-1, 0)
 
 
 def _awaits(page, at, entry):

@@ -15,12 +15,14 @@ collectives. A connection for mail between ranks of one host comes with shared m
 import contextlib
 import logging
 import os
+import select
 import socket
 from collections import deque
 
 from teachdist.links import stream
-from teachdist.links.errors import LinkError, PeerLost
-from teachdist.links.switchboard import MAIL, dial
+from teachdist.links.errors import PeerLost
+from teachdist.links.switchboard import MAIL, Unreachable, dial
+from teachdist.links.waiting import wait_for
 from teachdist.links.wire import Channel
 
 log = logging.getLogger("teachdist")
@@ -72,9 +74,10 @@ class Sockets:
         """The connection with `peer`, dialled now if that is up to this rank; else maybe None."""
         channel = self.connections.get(peer)
         if channel is None and peer < self.roster.rank:
+            card = self.roster.card(peer, patience)
             try:
-                channel = self._dial(self.roster.card(peer, patience), patience)
-            except (LinkError, OSError) as error:
+                channel = self._dial(card, patience)
+            except (Unreachable, OSError) as error:
                 raise PeerLost(f"rank {peer} cannot be reached: {error}", peer) from error
             self.connections[peer] = channel
         return channel
@@ -82,11 +85,12 @@ class Sockets:
     def _dial(self, card, patience):
         roster = self.roster
         place = (card.address, card.secret, roster.generation, self.purpose, roster.rank)
-        limit = max(0.1, patience.timeout - patience.waited)
+
+        def there(sock, event):  # a stopped process still accepts, but does not answer
+            wait_for(sock, event, patience, card.rank)
+
         if self.purpose != MAIL:
-            sock = dial(*place, limit)
-            sock.setblocking(False)
-            return Channel(sock)
+            return Channel(dial(*place, wait=there))
         memory = None
         if roster.shares(card.rank):
             try:
@@ -94,7 +98,8 @@ class Sockets:
             except OSError as error:
                 log.warning("rank %d: no memory to share, so sockets: %s", roster.rank, error)
         try:
-            sock = dial(*place, limit, -1 if memory is None else memory)
+            sock = dial(*place, wait=there, memory=-1 if memory is None else memory)
+            there(sock, select.POLLIN)
             return stream.answered(sock, memory)
         finally:
             if memory is not None:

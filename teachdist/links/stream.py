@@ -191,11 +191,10 @@ def answer(sock, pid, memory):
 
 
 def answered(sock, memory):
-    """The channel after this rank has dialled and offered `memory` (None: it had none)."""
+    """The channel once this rank, which offered `memory` (None: it had none), has an answer."""
     reply = sock.recv(1)
     if not reply:
         raise ConnectionError("it hung up")
-    sock.setblocking(False)
     if memory is None or reply != b"m":
         return Channel(sock)
     return RingChannel(sock, attach(memory, SIZE), 0)

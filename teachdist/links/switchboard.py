@@ -15,7 +15,9 @@ interfaces.
 """
 
 import contextlib
+import errno
 import os
+import select
 import selectors
 import socket
 import struct
@@ -134,18 +136,44 @@ class Switchboard:
         return receiver(generation, purpose, rank, caller, offer)
 
 
-def dial(address, secret, generation, purpose, rank, timeout, memory=-1):
+class Unreachable(LinkError):
+    """Nobody answers at an address."""
+
+
+def dial(address, secret, generation, purpose, rank, timeout=None, memory=-1, wait=None):
     """Connect to another process's switchboard; the connection is then that group's.
 
-    It is a blocking one with this time-out. memory: a descriptor of memory to share.
+    It does not block. timeout: seconds to wait for it; or wait(socket, event): waits as it likes.
+    memory: a descriptor of memory to share. Raises Unreachable.
     """
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        sock = socket.create_connection(tuple(address), timeout=timeout)
+        sock.setblocking(False)
+        error = sock.connect_ex(tuple(address))
+        if error == errno.EINPROGRESS:
+            if wait is not None:
+                wait(sock, select.POLLOUT)
+            elif not _writable_within(sock, timeout):
+                raise TimeoutError("timed out")
+            error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise OSError(error, os.strerror(error))
+        tune(sock)
+        sock.send(HELLO.pack(_MAGIC, secret, generation, purpose, rank, os.getpid(), memory))
     except OSError as error:
-        raise LinkError(f"no connection to {address[0]}:{address[1]}: {error}") from error
-    tune(sock)
-    sock.sendall(HELLO.pack(_MAGIC, secret, generation, purpose, rank, os.getpid(), memory))
+        sock.close()
+        raise Unreachable(f"no connection to {address[0]}:{address[1]}: {error}") from error
+    except BaseException:
+        sock.close()
+        raise
     return sock
+
+
+def _writable_within(sock, seconds):
+    poll = select.poll()
+    poll.register(sock, select.POLLOUT)
+    return bool(poll.poll(seconds * 1000))
 
 
 def tune(sock):

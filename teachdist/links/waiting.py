@@ -6,6 +6,7 @@ around (`watch`): has another rank failed, is the awaited process still there, i
 for whom this rank waits? Ending a wait is always an exception, never a return.
 """
 
+import select
 import time
 
 from teachdist.links.errors import TimedOut
@@ -48,6 +49,13 @@ class Patience:
         if self.watch is not None:
             self.watch(ranks, waited)
         if waited >= self.timeout:
-            raise TimedOut(
-                f"{self.what}: nothing came within the timeout of {self.timeout:g} s", ranks
-            )
+            limit = f"{self.timeout:.0f}" if self.timeout >= 10 else f"{self.timeout:.2g}"
+            raise TimedOut(f"{self.what}: nothing came within the timeout of {limit} s", ranks)
+
+
+def wait_for(sock, event, patience, peer):
+    """Wait until a socket that `peer` serves is ready for an event of poll."""
+    poll = select.poll()
+    poll.register(sock, event)
+    while not poll.poll(patience.tick() * 1000):
+        patience.over([peer])

@@ -47,9 +47,15 @@ class Window:
     def read(self):
         """The owner's position now (the last one that it wrote, if it is gone)."""
         position = read(self._map, self._at)
-        if at.HEAD.unpack_from(self._map, self._at)[-1] == self._id:
+        if self._same():
             return position
         return Position(position.pid, position.rank, LEFT, None)  # now another group's page
+
+    def fingerprint(self, number):
+        """See `page.fingerprint`."""
+        if not self._same():
+            return -1, 0
+        return at.fingerprint(self._map, number, self._at)
 
     def offer(self):
         """(generation, memory, bell): the owner's last offer; generation -1 before the first."""
@@ -62,7 +68,11 @@ class Window:
 
     def abort(self):
         """Only whether the owner has released the others; see `Position.abort`."""
-        return read_abort(self._map, self._at)
+        return read_abort(self._map, self._at) if self._same() else None
+
+    def _same(self):
+        """Whether the page is still that of the group for which it was opened."""
+        return at.HEAD.unpack_from(self._map, self._at)[-1] == self._id
 
     def close(self):
         """Let go of the mapping."""
@@ -71,12 +81,16 @@ class Window:
 
 def positions_of(pid):
     """What all pages of a process on this host say: found without its help."""
-    positions = []
+    positions, seen = [], set()
     with contextlib.suppress(OSError):
         for fd in os.listdir(f"/proc/{int(pid)}/fd"):
             path = f"/proc/{pid}/fd/{fd}"
-            if NAME in os.readlink(path):
-                positions += _pages_in(pid, fd, os.stat(path).st_size // PAGE)
+            if NAME not in os.readlink(path):
+                continue
+            about = os.stat(path)
+            if about.st_ino not in seen:  # Python keeps a descriptor for each mapping, too
+                seen.add(about.st_ino)
+                positions += _pages_in(pid, fd, about.st_size // PAGE)
     return positions
 
 

@@ -19,12 +19,15 @@ from pathlib import Path
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.display import display
 
 from teachdist.notebook import complete, predict, rank, script
 from teachdist.notebook.cluster import Cluster
 from teachdist.notebook.errors import ClusterError, RanksError
 from teachdist.notebook.live import Live, bar
 from teachdist.notebook.outputs import parse_ranks, show
+from teachdist.notebook.show import in_live_notebook
+from teachdist.notebook.show import show as picture_of
 
 SHARED = "TEACHDIST_CLUSTER"  # a running cluster's connection file: used instead of a new one
 _USAGE = (
@@ -83,7 +86,11 @@ class RanksMagics(Magics):
             self._start(_number(given.what), given)
 
     def _status(self):
-        print(self._running().status())  # noqa: T201
+        status = self._running().status()
+        if in_live_notebook():
+            display(picture_of(status))
+        else:
+            print(status)  # noqa: T201
 
     def _restart(self):
         cluster = self._running()

@@ -44,6 +44,9 @@ const STYLE = `
 .where { font-variant-numeric: tabular-nums; color: var(--soft); }
 .stage { display: block; width: 100%; max-height: min(62vh, 480px); touch-action: manipulation; }
 .caption { margin: 4px 0; min-height: 2.8em; overflow-wrap: anywhere; }
+.values { margin: 4px 0; display: grid; grid-template-columns: max-content 1fr; gap: 0 10px; font-variant-numeric: tabular-nums; }
+.values dt { color: var(--soft); }
+.values dd { margin: 0; overflow-wrap: anywhere; }
 .fault { margin: 4px 0; color: var(--bad); font-weight: 600; overflow-wrap: anywhere; }
 .bar { display: flex; flex-wrap: wrap; gap: 6px; align-items: center; }
 .bar button, .bar select { font: inherit; color: inherit; background: var(--card); border: 1px solid var(--line); border-radius: 6px;
@@ -139,6 +142,7 @@ class Player {
             <path d="M0 0L8 4L0 8z" style="fill: var(--soft)"/></marker></defs>
           <g class="ground"></g><g class="arrows"></g><g class="cards"></g><g class="packets"></g></svg>
         <p class="caption" aria-live="polite"></p>
+        ${scene.rounds.some(({ values }) => values) ? `<dl class="values" aria-label="What the chunks hold"></dl>` : ""}
         ${scene.fault ? `<p class="fault">${escape(scene.fault.sentence)}</p>` : ""}
         <div class="bar">
           ${button("first", "Back to the start")}${button("back", "One round back")}${button("play", "Play")}${button("forth", "One round on")}
@@ -336,7 +340,17 @@ class Player {
     this.root.dataset.at = this.at.toFixed(2);
     if (this.listed !== this.follow) this.list();
     for (const item of this.find("ol").children) item.toggleAttribute("aria-current", Number(item.dataset.round) === round);
+    this.tell(over ? round : round - 1);
     this.mark();
+  }
+
+  /* The numbers that chunks held after a round, if the call was recorded with them. */
+  tell(round) {
+    const place = this.find(".values");
+    if (!place) return;
+    const held = Object.entries(this.scene.rounds[round]?.values ?? {});
+    const seen = held.filter(([rank]) => this.follow === null || Number(rank) === this.follow);
+    place.innerHTML = seen.map(([rank, text]) => `<dt>rank ${rank}</dt><dd>${escape(text)}</dd>`).join("");
   }
 
   list() {

@@ -95,7 +95,9 @@ def pull(name):
 def ended():
     """Whether a group of this rank has ended with an error and must meet anew."""
     backend = _backend()
-    return backend is not None and any(member.broken for member in backend.members())
+    if backend is None:
+        return False
+    return any(member.broken and not member.deserted for member in backend.members())
 
 
 def recover(meeting):

@@ -7,6 +7,7 @@
     teachdist.show(teachdist.prove(...))                a proof or a counter-example
     teachdist.show(teachdist.cost(...))                 predicted time over size and over ranks
     teachdist.show("all_reduce", view="cost")           all algorithms for a collective
+    teachdist.show(cluster.status())                    where every rank is, and who waits for whom
     teachdist.show(mesh)                                anything that draws itself as SVG
 
 An answer has three forms: text (a terminal), a still picture (saved notebooks, GitHub, wherever
@@ -59,7 +60,7 @@ class Shown:
             return {"text/plain": "(measured times: run this cell to see yours)"}
         images = [svg.image(one, self.text.partition("\n")[0]) for one in self.svgs]
         bundle = {"text/plain": self.text, "text/html": "\n".join(images)}
-        if self._live_scenes and _in_live_notebook():
+        if self._live_scenes and in_live_notebook():
             bundle[_WIDGET] = {
                 "version_major": 2,
                 "version_minor": 0,
@@ -127,10 +128,10 @@ def show(
         found = scene(what, op, ranks, root=root, hosts=hosts, chunks=chunks, **drawn)
         return Shown(words(found), [still(found)], [found])
     if hasattr(what, "_repr_svg_"):
-        return Shown(str(what), [what._repr_svg_()])
+        return Shown(str(what), [what._repr_svg_()], timed=getattr(what, "timed", False))
     raise TypeError(
         f"what: {type(what).__name__} can't be drawn; show() takes an algorithm, a trace, a proof, "
-        "a cost or a mesh"
+        "a cost, a status or a mesh"
     )
 
 
@@ -207,7 +208,7 @@ def _stores():
     return os.environ.get("TEACHDIST_LIVE") == "0"
 
 
-def _in_live_notebook():
+def in_live_notebook():
     """Whether somebody can press a button: a kernel with widgets, and not a run that stores."""
     if _stores():
         return False

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from teachdist.notebook.outputs import group, label
 from teachdist.notebook.processes import engines_of
+from teachdist.pictures.whereabouts import table
 
 _DEADLINE = 3.0  # seconds; a rank answers in 60 ms, unless C++ code holds the interpreter
 
@@ -32,7 +33,7 @@ class RankStatus:
 
 
 class Status(list):
-    """A ``RankStatus`` per rank; its text puts equal ones together.
+    """A ``RankStatus`` per rank; its text puts equal ones together, and a notebook draws a table.
 
     Attributes:
         verdict: who waits for whom, or has parted from the others; backend teachdist knows it.
@@ -46,6 +47,14 @@ class Status(list):
         return "\n".join([*lines, self.verdict] if self.verdict else lines)
 
     __repr__ = __str__
+
+    @property
+    def timed(self):
+        """Whether it tells how long: then a stored notebook doesn't keep it."""
+        return any(one.seconds is not None for one in self)
+
+    def _repr_svg_(self):
+        return table(self, self.verdict)
 
 
 def ask(client, members):

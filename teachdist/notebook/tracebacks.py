@@ -40,7 +40,7 @@ def own_frames(trace, hidden):
 def _shorten_causes(error, hidden):
     """Shorten the errors that led to ``error``; leave out those of the machinery alone."""
     cause = error.__cause__ or error.__context__
-    if cause is None or (error.__suppress_context__ and error.__cause__ is None):
+    if cause is None or cause is error or (error.__suppress_context__ and error.__cause__ is None):
         return
     cause.__traceback__ = own_frames(cause.__traceback__, hidden)
     if cause.__traceback__ is None:

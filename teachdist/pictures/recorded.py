@@ -7,7 +7,7 @@ traced rank has seen is filled in from the algorithm, and the title says so.
 
 from __future__ import annotations
 
-from teachdist.collectives import Recv, Reduce, get
+from teachdist.collectives import Recv, Reduce, catalog, get
 from teachdist.pictures.scene import frame, move, placed, scene
 
 
@@ -34,14 +34,19 @@ def recorded_scene(sides: dict, layout=None, columns=None, times=False) -> dict:
         chunks = get(call.op, call.algorithm).chunks(size)
     except ValueError:
         chunks = 1 + max((c for r in rounds for m in r["moves"] for c in m["chunks"]), default=0)
-    if len(sides) < size:
-        title += f" on {_ranks(sorted(sides))}; the rest as the algorithm has it"
-        whole = scene(call.algorithm, call.op, size, root=root, hosts=call.hosts)["rounds"]
-        rounds = [_merged(a, b) for a, b in zip(whole, rounds, strict=True)]
+    if not rounds and call.algorithm not in catalog()[call.op]:
+        title += "; its rounds are not seen"
+    elif len(sides) < size:
+        title += f" on {_ranks(sorted(sides))}"
+        if whole := _planned(call, rounds):
+            title += "; the rest as the algorithm has it"
+            rounds = [_merged(a, b) for a, b in zip(whole, rounds, strict=True)]
     found = frame(call.op, size, chunks, root=root, title=title)
     if times:
         for number, step in enumerate(rounds):
             step["note"] = _took(sides, number)
+    for number, step in enumerate(rounds):
+        step.update(_held(sides, number))
     found["rounds"] = rounds
     return placed(found, layout, columns)
 
@@ -74,6 +79,23 @@ def _split(source, to, chunks, bytes, reduced=()):  # noqa: A002 - the scene's o
             yield {**move(source, to, part, how), "bytes": round(bytes * len(part) / len(chunks))}
 
 
+def _planned(call, seen):
+    """The rounds of the algorithm that ran; None if its name means something else by now."""
+    try:
+        whole = scene(call.algorithm, call.op, call.size, root=call.root, hosts=call.hosts)
+    except ValueError:
+        return None
+    rounds = whole["rounds"]
+    sent = [{(m["from"], m["to"]): set(m["chunks"]) for m in r["moves"]} for r in rounds]
+    if whole["fault"] or len(rounds) != len(seen):
+        return None
+    for plan, now in zip(sent, seen, strict=True):
+        for m in now["moves"]:
+            if not set(m["chunks"]) <= plan.get((m["from"], m["to"]), set()):
+                return None
+    return rounds
+
+
 def _merged(planned, seen):
     """The algorithm's round with the sizes of the messages that were seen."""
     sizes = {(m["from"], m["to"]): m["bytes"] for m in seen["moves"]}
@@ -82,6 +104,13 @@ def _merged(planned, seen):
         for m in planned["moves"]
     ]
     return {"moves": moves}
+
+
+def _held(sides, number):
+    """What the chunks held after the round, where the values were recorded."""
+    steps = {rank: call.rounds[number] for rank, call in sorted(sides.items())}
+    held = {str(rank): one.holdings() for rank, one in steps.items() if one.values}
+    return {"values": held} if held else {}
 
 
 def _took(sides, number):

@@ -7,8 +7,11 @@ carries; what the ranks hold in between follows from that, and the player works 
 
     {"title", "meaning", "op", "size", "chunks", "reduces", "layout", "columns", "hosts", "labels",
      "start": [{chunk: [contributors]} for each rank], "end": the same, what must be reached,
-     "rounds": [{"moves": [{"from", "to", "chunks", "adds", "lost"}], "note"}],
+     "rounds": [{"moves": [{"from", "to", "chunks", "adds", "lost"}], "note", "values"}],
      "fault": {"round", "rank", "chunk", "sentence"} or None}
+
+"values", where a call was recorded with them, are the numbers behind the contributors: {rank: what
+its chunks held after the round, as text}.
 
 Plain Python, so the browser's Python can make scenes too.
 """

@@ -97,6 +97,8 @@ def words(scene: dict) -> str:
             for move in step["moves"]
         ]
         lines.append(f"  round {number}: {'  '.join(said) or 'nothing'}")
+        for rank, held in step.get("values", {}).items():
+            lines.append(f"    rank {rank} then holds {held}")
     if scene["fault"]:
         lines.append(f"  {scene['fault']['sentence']}")
     return "\n".join(lines)

@@ -90,7 +90,7 @@ class Server:
         if self._thread is None:
             return
         self._stop.close()
-        self._thread.join()
+        self._thread.join(timeout=5)
         self._thread = None
 
     def wait_for_users(self, count, seconds):

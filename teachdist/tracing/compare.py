@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from teachdist.collectives import Cost
+from teachdist.collectives import Cost, catalog
 from teachdist.collectives.cost import in_bytes, in_seconds
 from teachdist.pictures.recorded import together
 
@@ -71,10 +71,13 @@ def compare(traces, topology=None) -> Comparison:
     """Predicted beside measured for every call of one trace, or of several ranks' traces.
 
     `topology`: a Topology or the name of a preset, instead of the one that the group agreed on.
+    Calls that a native backend made have no price and are left out.
     """
     rows = []
     for sides in together(traces):
         call = next(iter(sides.values()))
+        if not call.rounds and call.algorithm not in catalog()[call.op]:
+            continue
         words = call.words.partition(" at ")[0]
         rows.append(Compared(words, call.predicted(topology), _measured(list(sides.values()))))
     return Comparison(tuple(rows))

@@ -61,8 +61,10 @@ class TracedRound:
         return f"round {self.number}: {', '.join(parts) or 'nothing'}"
 
     def holdings(self):
-        """What the chunks held after the round, as text; empty if values were not recorded."""
-        held = sorted((self.values or {}).items())
+        """What the chunks held after the round, as text; or that it was not recorded."""
+        if self.values is None:
+            return "not recorded; ask with teachdist.trace(values=True)"
+        held = sorted(self.values.items())
         return "  ".join(f"{chunk}: {_numbers(tensor)}" for chunk, tensor in held)
 
     def _more(self, sends, takes, reduced, began, ended):
@@ -128,7 +130,7 @@ class TracedCall:
         return "\n".join(lines)
 
 
-@dataclass
+@dataclass(eq=False)  # two open traces with the same calls are still two
 class Trace:
     """The calls that were recorded, in the order in which they ended."""
 

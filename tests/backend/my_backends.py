@@ -131,14 +131,6 @@ def group_of(kind, size=1, rank=0, **how):
     return dist.get_backend_impl()
 
 
-def raised(call, *args, **kwargs):
-    try:
-        call(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001  the test looks at it
-        return type(error).__name__, str(error)
-    return None
-
-
 def reach(name):
     """Call the function of torch.distributed from which a method is reached, in a world of 1."""
     t = torch.ones(1)

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import run_ranks, shared_pool
+from ranks import on, raised, run_ranks
 from values import bits
 
 COLLECTIVES = [
@@ -22,19 +22,6 @@ COLLECTIVES = [
     "all_to_all",
     "barrier",
 ]
-
-
-def on(n, job, *args, **kwargs):
-    return shared_pool(n, "teachdist").run(job, *args, **kwargs)
-
-
-def raised(call, *args, **kwargs):
-    """The exception that a call raises, as (class name, text)."""
-    try:
-        call(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001  the test looks at it
-        return type(error).__name__, str(error)
-    return None
 
 
 def start(name, group=None, **how):

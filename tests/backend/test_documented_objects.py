@@ -5,22 +5,9 @@ import pickle
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import shared_pool
+from ranks import on, raised, shared_pool
 
 OBJECTS = ["foo", 12, {1: 2}]
-
-
-def on(n, job, *args, **kwargs):
-    return shared_pool(n, "teachdist").run(job, *args, **kwargs)
-
-
-def raised(call, *args, **kwargs):
-    """The exception that a call raises, as (class name, text)."""
-    try:
-        call(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001  the test looks at it
-        return type(error).__name__, str(error)
-    return None
 
 
 def test_broadcast_object_list():

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import shared_pool
+from ranks import raised, shared_pool
 
 
 @pytest.fixture(scope="module")
@@ -22,15 +22,6 @@ def three():
 @pytest.fixture(scope="module")
 def four():
     return shared_pool(4, "teachdist")
-
-
-def raised(call, *args, **kwargs):
-    """The exception that a call raises, as (class name, text)."""
-    try:
-        call(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001  the test looks at it
-        return type(error).__name__, str(error)
-    return None
 
 
 def test_send_and_recv(two):
@@ -459,3 +450,16 @@ def test_objects_are_pickles(two):
         return got
 
     assert two.run(job)[1] == ["this ran on rank 1"]
+
+
+def test_object_list_from_anybody(two):
+    """Documented for src=None; torch wants to know from whom. If it no longer does: say so."""
+
+    def job():
+        if dist.get_rank() == 1:
+            return raised(dist.recv_object_list, [None])
+        return None
+
+    kind, text = two.run(job)[1]
+    assert kind == "ValueError"
+    assert "Must specify global_rank or group_rank" in text

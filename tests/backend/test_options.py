@@ -3,6 +3,7 @@
 import pytest
 
 from teachdist.backend.options import Options, chosen_by_user, use
+from teachdist.collectives import get
 
 
 def test_the_nearest_wins(monkeypatch):
@@ -21,6 +22,11 @@ def test_the_nearest_wins(monkeypatch):
     assert chosen_by_user("all_reduce", options) == "ring"
 
 
+def test_an_algorithm_itself_serves_as_its_name():
+    with use(all_reduce=get("all_reduce", "ring")):
+        assert chosen_by_user("all_reduce", Options()) == "ring"
+
+
 def test_an_empty_variable_chooses_nothing(monkeypatch):
     monkeypatch.setenv("TEACHDIST_ALL_REDUCE", "")
     assert chosen_by_user("all_reduce", Options()) is None
@@ -32,5 +38,7 @@ def test_a_name_that_does_not_exist(monkeypatch):
         chosen_by_user("all_reduce", Options())
     with pytest.raises(ValueError, match=r"has no algorithm 'rign'"):
         Options(all_reduce="rign")
+    with pytest.raises(ValueError, match=r"registered on every rank: .* %%ranks --here"):
+        use(all_reduce="mine").__enter__()
     with pytest.raises(ValueError, match=r"allreduce= is not a collective; known: all_reduce"):
         use(allreduce="ring").__enter__()

@@ -3,13 +3,9 @@
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import shared_pool
+from ranks import on
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def on(n, job, *args, **kwargs):
-    return shared_pool(n, "teachdist").run(job, *args, **kwargs)
 
 
 def test_documented_example():
@@ -84,3 +80,19 @@ def test_nothing_without_a_profiler():
         return opened("all_reduce", [torch.ones(1)])
 
     assert on(2, job) == [None, None]
+
+
+def test_a_callback_that_calls_a_collective_does_not_hang():
+    """Events close on the thread of callbacks, which may be waiting for the very call."""
+
+    def job():
+        def again(done):
+            x = done.value()[0].clone()
+            dist.all_reduce(x)
+            return x
+
+        with torch.profiler.profile():
+            future = dist.all_reduce(torch.ones(2), async_op=True).get_future()
+            return future.then(again).wait().tolist()
+
+    assert on(2, job) == [[4.0, 4.0]] * 2

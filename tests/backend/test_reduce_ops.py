@@ -4,16 +4,12 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import shared_pool
+from ranks import on
 from values import DTYPES, UNSIGNED, defined, make, reduced, same
 
 from teachdist.backend.reduce_ops import reducer
 
 NAMES = ["SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"]
-
-
-def on(n, job, *args, **kwargs):
-    return shared_pool(n, "teachdist").run(job, *args, **kwargs)
 
 
 def test_the_attributes():

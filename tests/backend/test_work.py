@@ -7,23 +7,10 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import shared_pool
+from ranks import on, raised
 from threaded import opts_of, threaded
 
 from teachdist.backend.work import AllWorks, Work
-
-
-def on(n, job, *args, **kwargs):
-    return shared_pool(n, "teachdist").run(job, *args, **kwargs)
-
-
-def raised(call, *args, **kwargs):
-    """The exception that a call raises, as (class name, text)."""
-    try:
-        call(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001  the test looks at it
-        return type(error).__name__, str(error)
-    return None
 
 
 def test_asynchronous_handle():
@@ -302,6 +289,32 @@ def test_callback_may_wait_for_another_collective():
 
         first = torch.ones(1)
         return dist.all_reduce(first, async_op=True).get_future().then(also).wait().item()
+
+    assert on(2, job) == [4, 4]
+
+
+@pytest.mark.parametrize("deep", [1, 3])
+def test_callback_may_wait_for_another_future(deep):
+    """As PowerSGD's do: no completion queues behind a callback that waits for it."""
+
+    def job():
+        def more(left):
+            future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+            if left:
+                return future.then(lambda done: done.value()[0] + more(left - 1).wait())
+            return future.then(lambda done: done.value()[0])
+
+        return more(deep).wait().item()
+
+    assert on(2, job) == [2 + 2 * deep] * 2
+
+
+def test_callback_may_wait_for_an_earlier_future():
+    def job():
+        works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(2)]
+        futures = [work.get_future() for work in works]
+        both = futures[0].then(lambda first: first.value()[0] + futures[1].wait()[0])
+        return both.wait().item()
 
     assert on(2, job) == [4, 4]
 

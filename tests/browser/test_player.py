@@ -2,6 +2,9 @@
 
 import pytest
 
+from teachdist.notebook.show import page
+from teachdist.pictures.scene import scene
+
 pytestmark = pytest.mark.timeout(480)  # the first to come builds the site
 
 
@@ -100,6 +103,23 @@ def test_every_round_is_also_told_in_words(player):
     player.locator("li button").nth(1).click()
     assert at(player) == 2
     assert player.locator("li[aria-current]").count() == 1
+
+
+def test_recorded_values_are_told_round_by_round_and_by_rank(browser, tmp_path):
+    found = scene("ring", "all_reduce", 2)
+    found["rounds"][0]["values"] = {"0": "0: 3", "1": "1: <7>"}
+    (tmp_path / "player.html").write_text(page([found]), encoding="utf-8")
+    shown = browser.new_page()
+    shown.goto((tmp_path / "player.html").as_uri())
+    player = shown.locator(".player")
+    assert player.locator(".values").text_content() == ""
+    press(player, "One round on")
+    assert player.locator(".values dd").all_text_contents() == ["0: 3", "1: <7>"]
+    player.locator("[name=follow]").select_option("1")
+    assert player.locator(".values").text_content() == "rank 11: <7>"
+    press(player, "One round on")
+    assert player.locator(".values").text_content() == ""
+    shown.close()
 
 
 def test_it_is_dark_on_dark_ground(visit):

@@ -2,10 +2,15 @@
 
 import html.parser
 import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import pytest
-from browsing import SITE
+import yaml
+from browsing import ROOT, SITE
 
 pytestmark = pytest.mark.timeout(480)  # the first to come builds the site
 
@@ -14,6 +19,9 @@ AXE = "4.14.1"
 PHONE = {"width": 360, "height": 740}
 JUDGED = [
     "index.html",
+    "backends.html",
+    "coverage.html",
+    "course/index.html",
     "algorithms/broadcast.html",
     "teach.html",
     "playground.html",
@@ -155,3 +163,20 @@ def test_the_scenes_on_the_pages_are_those_of_the_catalogue(site):
     reader = Scenes()
     reader.feed(text)
     assert reader.found[0] == [json.loads(json.dumps(scene("ring", "all_reduce", 4)))]
+
+
+def test_the_same_pages_build_with_zensical(site, tmp_path):
+    config = yaml.safe_load((ROOT / "build" / "mkdocs.yml").read_text("utf-8"))
+    assert config["strict"]
+    config.update(docs_dir="docs", site_dir="site")  # it wants both inside the project
+    shutil.copytree(ROOT / "build" / "docs", tmp_path / "docs")
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+    command = Path(sys.executable).with_name("zensical")
+    built = subprocess.run(
+        [command, "build"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    ours = {path.relative_to(SITE) for path in SITE.rglob("*.html")}
+    assert ours <= {
+        path.relative_to(tmp_path / "site") for path in tmp_path.rglob("site/**/*.html")
+    }

@@ -150,6 +150,16 @@ def test_text():
     assert text.endswith("formula: 2 (p-1) α + 2 n (p-1)/p β + n (p-1)/p γ = 1.43 ms")
 
 
+def test_the_words_of_a_price_say_if_the_algorithm_is_wrong():
+    def nothing(rank, size):
+        yield ()
+
+    price = cost(nothing, "all_reduce", ranks=4)
+    assert "Not that it were of use: refuted: 'nothing'" in str(price)
+    right = cost(get("all_reduce", "direct").generator, "all_reduce", ranks=4)
+    assert "refuted" not in str(right)
+
+
 def test_wrong_arguments():
     with pytest.raises(ValueError, match="nbytes: must be at least 0, got -1"):
         cost("ring", "all_reduce", -1)

@@ -71,3 +71,36 @@ def test_unknown_exercise():
         ValueError, match=r"there is no 'rings' .did you mean 'ring'.*tree_broadcast"
     ):
         exercise("rings")
+
+
+def everybody_to_everybody(rank, size):
+    others = [(rank + step) % size for step in range(1, size)]
+    yield (
+        *(Send(peer, rank) for peer in others),
+        *(Recv(peer, peer) for peer in reversed(others)),
+    )
+
+
+def all_blocks_at_once(rank, size):
+    others = [(rank + step) % size for step in range(1, size)]
+    yield (
+        *(Send(peer, rank * size + peer) for peer in others),
+        *(Recv(peer, peer * size + rank) for peer in reversed(others)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "words"),
+    [
+        ("ring_all_gather", everybody_to_everybody, "rank 0 sends to rank 2; the task allows its"),
+        ("ring_all_gather", get("all_gather", "bruck"), "round 0: rank 0 sends to rank 7"),
+        ("ring", get("all_reduce", "two_shot"), "the task allows its right neighbour only"),
+        ("pairwise", all_blocks_at_once, "rank 0 sends to ranks 1, 2, 3, 4, 5, 6, 7 at once"),
+    ],
+)
+def test_a_right_answer_that_breaks_the_rule_does_not_pass(name, answer, words):
+    verdict = exercise(name).check(answer)
+    assert verdict.proof
+    assert not verdict
+    assert str(verdict).startswith("right, but not what was asked: ")
+    assert words in verdict.broken

@@ -51,6 +51,27 @@ def test_a_wrong_one_is_refused_with_the_counter_example():
 
 
 @pytest.mark.usefixtures("scratch")
+def test_a_refusal_says_what_could_be_claimed_and_what_stays():
+    @algorithm("all_reduce")
+    def mine(rank, size):
+        yield from get("all_reduce", "direct")(rank, size)
+
+    with pytest.raises(Refused) as refused:
+
+        @algorithm("all_reduce", "mine")
+        def doubling(rank, size):
+            distance = 1
+            while distance < size:
+                yield Send(rank ^ distance, 0), Reduce(rank ^ distance, 0)
+                distance *= 2
+
+    said = str(refused.value)
+    assert "right for 2, 4, 8 and 16 ranks: to claim only powers of two, add when=" in said
+    assert said.endswith("(The 'mine' that was registered before stays.)")
+    assert get("all_reduce", "mine") is mine
+
+
+@pytest.mark.usefixtures("scratch")
 def test_beyond_sixteen_it_is_proven_at_first_use():
     def any_size(rank, size):
         if size < 20:

@@ -116,6 +116,11 @@ def runs_in_circles(rank, size):
         pass
 
 
+def runs_in_circles_on_one_line(rank, size):
+    yield ()
+    while True: pass  # fmt: skip # noqa: E701
+
+
 def yields_a_stranger(rank, size):
     yield "hello"
 
@@ -173,15 +178,31 @@ def test_refutes(wrong, size, chunks, kind, words):
     assert verdict.kind == kind
     assert verdict.size == size
     assert re.search(words, verdict.sentence), verdict.sentence
+    assert verdict.algorithm.generator is wrong
     assert f"refuted: {wrong.__name__!r} is no all_reduce: with {size} ranks, " in str(verdict)
 
 
 @pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or coverage owns sys.settrace")
-def test_a_loop_without_yield_is_stopped():
-    verdict = prove(runs_in_circles, "all_reduce", ranks=2)
+@pytest.mark.parametrize("wrong", [runs_in_circles, runs_in_circles_on_one_line])
+def test_a_loop_without_yield_is_stopped(wrong):
+    verdict = prove(wrong, "all_reduce", ranks=2)
     assert verdict.kind == "endless"
     assert verdict.sentence.startswith("round 1: rank 0 neither yields nor ends")
     assert sys.gettrace() is None
+
+
+def test_of_several_sizes_one_rank_is_tried_last():
+    assert prove(to_itself, "all_reduce").size == 2
+    assert prove(lambda rank, size: iter(()), "all_reduce", ranks=1)
+
+
+def test_a_fault_of_order_says_that_both_belong_in_one_round():
+    def first_all_send(rank, size):
+        yield Send((rank + 1) % size, 0)
+        yield Reduce((rank - 1) % size, 0)
+
+    verdict = prove(first_all_send, "all_reduce", ranks=2)
+    assert "which receives that in round 1; a Send and its Recv or Reduce" in verdict.sentence
 
 
 def test_sends_what_it_does_not_have():
@@ -243,7 +264,7 @@ def test_different_orders_of_adding_are_told():
 
 
 def test_sizes_that_are_not_served():
-    with pytest.raises(ValueError, match="doesn't serve 0 ranks"):
+    with pytest.raises(ValueError, match="number of ranks must be at least 1, got 0"):
         prove("ring", "all_reduce", ranks=0)
     with pytest.raises(ValueError, match="serves any number of ranks only"):
         prove("ring", "all_reduce", ranks=[])

@@ -140,7 +140,8 @@ def test_quitting_frees_the_other_rank(debug):
     ranks.type("q")
     (said, *_), (other, *_) = ranks.answers()
     assert said.startswith("BdbQuit")
-    assert other.startswith("Released: rank 0 failed: BdbQuit (rank 1 was released from barrier()")
+    assert other.startswith("Released: rank 0 failed: BdbQuit, at test_breakpoint.py:")
+    assert "(rank 1 was released from barrier() at test_breakpoint.py:" in other
 
 
 def test_the_waiting_rank_says_that_the_other_is_in_the_debugger(debug):

@@ -49,7 +49,7 @@ def test_the_same_group_goes_on():
         return before, str(error).partition(" (")[0], recover(), total(), generations()
 
     quiet, culprit, other = values(play(scene, n=3))
-    assert quiet == (3, "rank 1 failed: ValueError: bad batch", True, 3, [1])
+    assert quiet == (3, "rank 1 failed: ValueError: bad batch, at <dynamic-code>:29", True, 3, [1])
     assert other == quiet
     assert culprit == (3, "bad batch", True, 3, [1])
 
@@ -203,6 +203,51 @@ def test_models_and_meshes_stay_valid():
     assert values(play(scene)) == [([3.0] * 3, 2)] * 2
 
 
+@pytest.mark.parametrize("hosts", [None, "ab"])
+def test_a_group_that_one_rank_has_destroyed_is_given_up(hosts):
+    def scene(rank):
+        store, pair = members()[0].shared, dist.new_group([0, 1])
+        total(pair)
+        if rank == 1:
+            dist.destroy_process_group(pair)
+            store.set("destroyed", "")
+        else:
+            store.wait(["destroyed"])
+            release("rank 0 failed: early")
+        answers = recover(), recover(), total()
+        if rank == 0:
+            with pytest.raises(Released, match=r"cannot meet anew: rank 1 is not in it"):
+                total(pair)
+        return answers
+
+    outcomes = play(scene, hosts=hosts, options={"hint_after": 0.2})
+    assert values(outcomes) == [(True, False, 2)] * 2
+    said = [line for line in outcomes[0].log if 'group "1" cannot meet anew: rank 1' in line]
+    assert len(said) == 1
+    assert outcomes[0].seconds < 10
+
+
+def test_groups_that_some_ranks_had_not_made_yet():
+    """What is made afterwards has the same names on all ranks again."""
+
+    def scene(rank):
+        for local in (False, True):
+            try:
+                if rank == 1:
+                    raise ValueError("on the way to new_group")
+                dist.new_group([0, 2], use_local_synchronization=local)
+                total(dist.new_group([0, 1, 2], use_local_synchronization=local))
+            except (ValueError, Released) as error:
+                release(error)
+            assert recover()
+        names = [dist.new_group(), dist.new_group([0, 1, 2], use_local_synchronization=True)]
+        return [total(group) for group in names]
+
+    outcomes = play(scene, n=3)
+    assert values(outcomes) == [[3, 3]] * 3
+    assert all(outcome.seconds < 10 for outcome in outcomes)
+
+
 def test_a_rank_that_does_not_come_is_named():
     def scene(rank):
         if rank == 1:
@@ -275,5 +320,5 @@ def test_other_threads_are_released_too():
         return [text.partition(" (")[0] for text in seen], total(group)
 
     first, second = values(play(scene))
-    assert first == (["rank 1 failed: ValueError: bad batch"], 2)
+    assert first == (["rank 1 failed: ValueError: bad batch, at <dynamic-code>:29"], 2)
     assert second == ([], 2)

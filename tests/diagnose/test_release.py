@@ -25,7 +25,25 @@ def test_guard_frees_the_others_and_lets_the_error_pass():
             dist.barrier()
         return str(caught.value).partition(" (")[0]
 
-    assert [o.value for o in play(scene)] == ["rank 1 failed: KeyError: 'lost'", "raised"]
+    said, raised = [o.value for o in play(scene)]
+    assert said.startswith("rank 1 failed: KeyError: 'lost', at <dynamic-code>:")
+    assert raised == "raised"
+
+
+def test_an_exception_that_cannot_be_put_in_words_frees_the_others_too():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    def scene(rank):
+        if rank == 1:
+            with pytest.raises(Mute), guard():
+                raise Mute
+        else:
+            dist.barrier()
+
+    first, _ = play(scene)
+    assert str(first.error).startswith("rank 1 failed: Mute, at <dynamic-code>:")
 
 
 def test_a_program_that_ends_well_releases_nobody():
@@ -101,4 +119,5 @@ def test_an_uncaught_exception_frees_the_others_without_guard(tmp_path):
     said = [rank.communicate(timeout=100)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [1, 1]
     assert "ValueError: bad batch" in said[1]
-    assert "Released: rank 1 failed: ValueError: bad batch (rank 0 was released from" in said[0]
+    sentence = "Released: rank 1 failed: ValueError: bad batch, at train.py:5 (rank 0 was released"
+    assert sentence in said[0]

@@ -33,13 +33,18 @@ def log_of(outcomes, rank):
 class TellOnHint:
     """Lets ranks know through the store that this rank has logged its hint."""
 
+    def __init__(self, rank):
+        self.rank = rank
+
     def __enter__(self):
         import logging
+
+        rank = self.rank
 
         class Handler(logging.Handler):
             def emit(self, record):
                 if "has waited" in record.getMessage():
-                    tell("hinted")
+                    tell(f"hinted/{rank}")
 
         self.handler = Handler()
         logging.getLogger("teachdist").addHandler(self.handler)
@@ -51,10 +56,11 @@ class TellOnHint:
 
 
 def late(rank, culprit):
-    """One rank stays in user code until another has said that it waits."""
+    """One rank stays in user code until all others have said that they wait."""
     if rank == culprit:
-        until_said(rank, "hinted")
-    with TellOnHint():
+        for other in range(culprit):
+            until_said(rank, f"hinted/{other}")
+    with TellOnHint(rank):
         dist.barrier()
 
 
@@ -64,7 +70,7 @@ def test_a_waiting_rank_says_for_whom_and_where_that_one_is(hosts):
     assert [outcome.error for outcome in outcomes] == [None] * 3
     said = log_of(outcomes, 0) + log_of(outcomes, 1)
     assert "s in barrier() at <dynamic-code>" in said
-    assert '(group "0", call 0): ' in said
+    assert '(group "0", call 1): ' in said
     assert "rank 2 is in user code at <dynamic-code>" in said
     assert "in until_said, before any call of this group." in said
     assert log_of(outcomes, 2) == ""
@@ -90,7 +96,7 @@ def test_a_rank_in_another_group_is_found_there():
 
     outcomes = play(scene, n=3, options=SOON, timeout=1.5)
     said = log_of(outcomes, 0) + log_of(outcomes, 1) + log_of(outcomes, 2)
-    assert 'rank 1 is in another group: "1", call 0, in all_reduce(float32[1], SUM)' in said
+    assert 'rank 1 is in another group: "1", call 1, in all_reduce(float32[1], SUM)' in said
     assert "rank 0 is in another group" in said
     assert "wait for each other in two groups" in said
 
@@ -105,7 +111,7 @@ def test_a_time_out_ends_with_the_sentence_on_every_rank():
             tell("gave up")
 
     outcomes = play(scene, n=2, timeout=0.5)
-    sentence = 'group "0", call 0: rank 0 gave up in all_reduce(float32[2], SUM) at <dynamic-code>:'
+    sentence = 'group "0", call 1: rank 0 gave up in all_reduce(float32[2], SUM) at <dynamic-code>:'
     for outcome in outcomes:
         assert isinstance(outcome.error, dist.DistBackendError)
         assert sentence in outcome.said
@@ -123,7 +129,9 @@ def test_the_first_culprit_is_named_on_all_hosts(hosts):
 
     outcomes = play(scene, n=3, hosts=hosts)
     for outcome in outcomes[:2]:
-        assert str(outcome.error).startswith("rank 2 failed: ValueError: bad batch (rank ")
+        assert str(outcome.error).startswith(
+            "rank 2 failed: ValueError: bad batch, at <dynamic-code>:"
+        )
         assert outcome.seconds < 2
 
 
@@ -234,3 +242,92 @@ def test_a_message_that_does_not_fit_names_both_sides():
     _, receiver = play(scene)
     assert "rank 1 is in recv(float64[3], src=rank 0, tag=0) at <dynamic-code>" in receiver.said
     assert "rank 0 sent with send(float32[3], dst=rank 1, tag=0) at <dynamic-code>" in receiver.said
+
+
+def test_on_the_good_path_nobody_looks_around_and_nobody_asks_the_store():
+    """Of the diagnosis only the line of the call is looked up; that is all that a call pays."""
+
+    def scene(rank):
+        import sys
+        from collections import Counter
+
+        from teachdist.links import waiting
+
+        ran = Counter()
+
+        def profile(frame, event, arg):
+            code = frame.f_code
+            if event == "call" and "/teachdist/diagnose/" in code.co_filename:
+                ran[f"{code.co_filename.rpartition('/')[2]}:{code.co_name}"] += 1
+            if event == "c_call" and isinstance(getattr(arg, "__self__", None), dist.Store):
+                ran[f"store.{arg.__name__}"] += 1
+
+        x, before = torch.ones(3), waiting.TICK
+        waiting.TICK = 60.0  # on a busy machine a call may last so long that a rank looks around
+        try:
+            for _ in range(2):  # the first call of a group meets, the second writes its script
+                dist.all_reduce(x)
+            sys.setprofile(profile)
+            for _ in range(20):
+                dist.all_reduce(x)
+                dist.send(x, 1 - rank)
+                dist.recv(x, 1 - rank)
+            for _ in range(3):
+                dist.all_reduce(x, async_op=True).wait()
+        finally:
+            sys.setprofile(None)
+            waiting.TICK = before
+        return dict(ran)
+
+    for outcome in play(scene):
+        assert outcome.error is None, outcome.said
+        seen = {what for what in outcome.value if not what.startswith("sites.py")}
+        assert "sites.py:call_site" in outcome.value
+        # A message gets a watch, which nobody asks.
+        assert seen <= {"poison.py:on", "watch.py:__init__"}
+
+
+class Stopped:
+    """Ranks freeze each other: SIGSTOP now, SIGCONT when this one is through."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+    def __enter__(self):
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def __exit__(self, *exc):
+        os.kill(self.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("hosts", [None, "ab"])
+@pytest.mark.parametrize("what", ["all_reduce", "first send", "receive"])
+def test_a_stopped_rank_is_named_in_time(what, hosts):
+    """It accepts connections (the system does that for it), but says nothing any more."""
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(torch.ones(2)),
+        "first send": lambda: dist.send(torch.ones(300_000), 0),
+        "receive": lambda: dist.recv(torch.ones(2), 0),
+    }
+
+    def scene(rank):
+        store = members()[0].shared
+        dist.barrier()
+        if rank == 0:
+            store.set("pid", str(os.getpid()))
+            store.wait(["over"])
+            return None
+        with Stopped(int(store.get("pid"))):
+            try:
+                calls[what]()
+            except dist.DistError as error:
+                return str(error)
+            finally:
+                store.set("over", "")
+
+    _, other = play(scene, options=SOON, hosts=hosts, timeout=1.5)
+    assert "gave up in" in other.value
+    assert "has waited" in log_of([other], 0)
+    assert other.seconds < 10
+    where = "is on another host and does not answer" if hosts else "is in user code"
+    assert f"rank 0 {where}" in other.value

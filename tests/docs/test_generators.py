@@ -115,3 +115,37 @@ def test_the_coverage_table_has_every_statement():
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     sections = page.count("| statement |")
     assert len(rows) - 2 * sections == len(documented.items())
+
+
+def test_the_coverage_table_says_on_what_a_statement_was_run():
+    assert (
+        tables.run_on({"where": ["tests/a.py::test_b", "gpu: tests/a.py::test_c"]}) == tables.TORCH
+    )
+    assert tables.run_on({"where": ["gpu: tests/a.py::test_c"]}) == tables.GPU
+    assert tables.run_on({"where": ["read only: docs/a.md#b"]}) == tables.TOLD
+    assert tables.run_on({"where": []}) == "–"
+    assert re.fullmatch(r"torch \d+\.\d+\.\d+", tables.TORCH)
+
+
+def test_the_coverage_table_links_to_what_torch_does_otherwise():
+    """Each link leads to an anchor of the other page, one for each statement."""
+    links = re.findall(r"discrepancies\.md#(differs-[\w.]+)", tables.coverage())
+    anchors = re.findall(r'<a id="(differs-[\w.]+)">', tables.discrepancies())
+    assert sorted(links) == sorted(anchors)
+    assert {"differs-launch.use_env", "differs-mesh.get_coordinate"} <= set(links)
+
+
+def test_the_course_has_a_plan_for_each_notebook():
+    """Minutes, and notebooks to read before, which come before it in the course as well."""
+    plans = course.plan()
+    for book in (course.ROOT / "notebooks").glob("*.ipynb"):
+        entry = plans[book.name[:2]]
+        assert 10 <= entry["minutes"] <= 25
+        assert all(number < book.name[:2] and number in plans for number in entry["needs"])
+        assert entry["about"]
+
+
+def test_the_first_page_of_the_course_tells_minutes_and_prerequisites():
+    page = course.index({"00-quickstart": "Quickstart", "01-processes": "Processes"})
+    assert "| 01 | [Processes](01-processes.md) | 15 | [00](00-quickstart.md) |" in page
+    assert "The 2 notebooks take about 0.5 hours" in page

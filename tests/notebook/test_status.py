@@ -4,6 +4,7 @@ import pytest
 from clusters import RANKS, needs_release
 
 from teachdist.notebook import RanksError
+from teachdist.notebook.show import show
 from teachdist.notebook.status import RankStatus, Status
 
 
@@ -57,3 +58,16 @@ def test_text_of_ranks_that_cannot_answer():
         "[rank 0] cell 1, line 2: f()  (for 3 s)\n"
         "[rank 1] its process ended (killed, or out of memory)"
     )
+
+
+def test_a_status_is_a_picture_that_is_not_stored_when_it_tells_times(monkeypatch):
+    monkeypatch.setenv("TEACHDIST_LIVE", "0")
+    resting, working = (
+        Status([RankStatus(0, "idle", "idle")]),
+        Status([RankStatus(0, "busy", "cell 1, line 2: f()", 3.2)]),
+    )
+    assert "image/svg" in show(resting)._repr_mimebundle_()["text/html"]
+    assert show(working)._repr_mimebundle_() == {
+        "text/plain": "(measured times: run this cell to see yours)"
+    }
+    assert "cell 1, line 2: f()" in show(working).svgs[0]

@@ -1,10 +1,15 @@
 """Records of ranks, put together, must give the rounds of the algorithm that ran."""
 
+import sys
+
 import pytest
+import torch
 from recording import record
 
+from teachdist.collectives import get
 from teachdist.pictures.recorded import recorded_scene, together
 from teachdist.pictures.scene import scene
+from teachdist.pictures.still import words
 from teachdist.tracing import Trace
 
 
@@ -69,3 +74,23 @@ def test_an_algorithm_that_is_in_no_catalogue_is_drawn_from_its_records():
     for call in sides.values():
         call.algorithm = "mine"
     assert bare(recorded_scene(sides)) == bare(scene("ring", "all_reduce", 4))
+
+
+def test_values_are_told_only_where_they_were_recorded():
+    sides = record(size=2)
+    assert all("values" not in r for r in recorded_scene(sides)["rounds"])
+    sides[1].rounds[0].values = {0: torch.tensor([3.0, 4.5]), 1: torch.ones(1)}
+    found = recorded_scene(sides)
+    assert [r.get("values") for r in found["rounds"]] == [{"1": "0: [3, 4.5]  1: [1]"}, None]
+    assert "    rank 1 then holds 0: [3, 4.5]  1: [1]" in words(found).splitlines()
+
+
+@pytest.mark.parametrize("now", ["two_shot", "linear"])
+def test_a_name_that_means_something_else_by_now_is_drawn_from_the_records(monkeypatch, now):
+    sides = record()
+    later = get("all_reduce", now)
+    known = sys.modules["teachdist.collectives.catalog"]._ALGORITHMS["all_reduce"]
+    monkeypatch.setitem(known, "ring", later)
+    found = recorded_scene({0: sides[0]})
+    assert "as the algorithm has it" not in found["title"]
+    assert len(found["rounds"]) == len(sides[0].rounds)

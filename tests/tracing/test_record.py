@@ -147,3 +147,14 @@ def test_outside_of_the_block_nothing_is_recorded():
         return len(outer.calls), len(inner.calls)
 
     assert shared_pool(2, "teachdist").run(job) == [(2, 1)] * 2
+
+
+def test_an_inner_trace_that_ends_leaves_the_outer_one_open():
+    def job():
+        with trace() as outer:
+            with trace() as inner:
+                dist.all_reduce(torch.ones(1))
+            dist.all_reduce(torch.ones(1))
+        return len(inner.calls), len(outer.calls)
+
+    assert shared_pool(2, "teachdist").run(job) == [(1, 2)] * 2
