@@ -183,7 +183,7 @@ def test_another_process_is_seen_while_it_is_stopped():
         "print(page.place, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGSTOP)\n"
     )
-    before = os.listdir("/dev/shm")
+    before = set(os.listdir("/dev/shm"))
     other = subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
