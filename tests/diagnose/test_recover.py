@@ -322,3 +322,47 @@ def test_other_threads_are_released_too():
     first, second = values(play(scene))
     assert first == (["rank 1 failed: ValueError: bad batch, at <dynamic-code>:29"], 2)
     assert second == ([], 2)
+
+
+@pytest.mark.parametrize("where", ["hook", "callback"])
+def test_a_hook_of_ddp_that_raises(where):
+    """On one rank, on autograd's thread or a future's: the others are freed; training goes on."""
+
+    def scene(rank):
+        model = DistributedDataParallel(torch.nn.Linear(2, 1, bias=False))
+        broken = [rank == 1]
+
+        def hook(_, bucket):
+            if where == "hook" and broken[0]:
+                raise ValueError("no gradient today")
+            future = dist.all_reduce(bucket.buffer() / 2, async_op=True).get_future()
+
+            def then(done):
+                if broken[0]:
+                    raise ValueError("no gradient today")
+                return done.value()[0]
+
+            return future.then(then)
+
+        model.register_comm_hook(None, hook)
+        said = ""
+        try:
+            model(torch.ones(1, 2)).sum().backward()
+            dist.barrier()
+        except RuntimeError as error:
+            said = str(error)
+            release(error)
+        except ValueError as error:
+            said = str(error)
+            release(error)
+        recover()
+        broken[0] = False
+        model.zero_grad()
+        model(torch.full((1, 2), float(rank + 1))).sum().backward()
+        return said, model.module.weight.grad.tolist()
+
+    first, second = values(play(scene))
+    assert "no gradient today" in second[0]
+    assert "rank 1 failed" in first[0]
+    assert "no gradient today" in first[0]
+    assert first[1] == second[1] == [[1.5, 1.5]]
