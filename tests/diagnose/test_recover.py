@@ -1,6 +1,7 @@
 """After a failure the same groups, models and meshes go on, under the next generation."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -366,3 +367,47 @@ def test_a_hook_of_ddp_that_raises(where):
     assert "rank 1 failed" in first[0]
     assert "no gradient today" in first[0]
     assert first[1] == second[1] == [[1.5, 1.5]]
+
+
+def test_a_send_that_nobody_took_is_dropped_at_once():
+    def scene(rank):
+        total()
+        work = dist.isend(torch.ones(3_000_000), 1) if rank == 0 else None
+        if rank == 1:
+            release("rank 1 failed: no room")
+        began = time.monotonic()
+        recover()
+        took = time.monotonic() - began
+        if work is not None:
+            with pytest.raises(RuntimeError):
+                work.wait()
+        return took, total()
+
+    for took, both in values(play(scene)):
+        assert took < 4
+        assert both == 2
+
+
+def test_a_store_that_does_not_answer_keeps_nobody():
+    """The process that hosts it may be the one that is stopped."""
+
+    class Deaf:
+        def __getattr__(self, name):
+            return lambda *_: threading.Event().wait(20)
+
+    def scene(rank):
+        total()
+        member = members()[0]
+        kept, member.roster.store = member.roster.store, Deaf()
+        began = time.monotonic()
+        try:
+            if rank == 1:
+                release("rank 1 failed: at once")
+            else:
+                with pytest.raises(Released, match="at once"):
+                    total()
+        finally:
+            member.roster.store = kept
+        return time.monotonic() - began
+
+    assert all(took < 5 for took in values(play(scene)))
