@@ -108,7 +108,7 @@ def _place(place: str) -> str:
 TORCH = "torch " + version("torch").split("+")[0]
 GPU = "not yet seen on a GPU"
 TOLD = "told"
-_HEAD = """| statement | kind | shown in | run on | torch |
+_HEAD = """| statement | kind | shown in | run on | torch does |
 | --- | --- | --- | --- | --- |"""
 _COVERAGE = """# What is covered
 

@@ -1,6 +1,6 @@
 """What torch calls: `init_process_group("teachdist")` on CPU tensors, in readable Python.
 
-The way of a call: `backend.py` receives it from torch, `call.py` says which chunk is which part
+The way of a call: `backend.py` receives it from torch, `binding.py` says which chunk is which part
 of which tensor, `plan.py` has the algorithm's rounds, `executor.py` runs them over the links, and
 `member.py` holds what belongs to one rank in one group.
 """

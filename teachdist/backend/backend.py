@@ -1,4 +1,4 @@
-"""The backend: what torch calls. Each method turns torch's arguments into a `Call`, no more.
+"""The backend: what torch binding. Each method turns torch's arguments into a `Call`, no more.
 
 torch.distributed hands a collective to `Backend.allreduce(tensors, opts)` and the like, and
 expects a Work. `opts.asyncOp` says whether the caller will wait at once; if so, the call runs
@@ -11,8 +11,8 @@ import sys
 
 import torch.distributed as dist
 
-from teachdist.backend import call as calls
-from teachdist.backend import point_to_point
+from teachdist.backend import binding, point_to_point
+from teachdist.backend.checks import by_rank, one, same_count
 from teachdist.backend.member import Member, seconds
 from teachdist.backend.monitored import monitored_barrier
 from teachdist.backend.options import Options
@@ -116,16 +116,16 @@ class Backend(BackendBase):
 
     def broadcast(self, tensors, opts):
         """Every rank's tensor becomes the root's."""
-        tensor = calls.one(tensors, opts.rootTensor, "broadcast")
+        tensor = one(tensors, opts.rootTensor, "broadcast")
         about = tensor, opts.rootRank, *self._place
-        return self._collective(opts, "broadcast", tensors, [tensor], calls.broadcast, *about)
+        return self._collective(opts, "broadcast", tensors, [tensor], binding.broadcast, *about)
 
     def allreduce(self, tensors, opts):
         """Every rank's tensor becomes the reduction of all."""
         if len(tensors) == 1 and tensors[0].is_sparse:
             return self.allreduce_sparse(tensors, opts)
         again, op, size = self.member.again, opts.reduceOp, self.member.size
-        todo = [again.call(calls.all_reduce, tensor, op, size) for tensor in tensors]
+        todo = [again.call(binding.all_reduce, tensor, op, size) for tensor in tensors]
         return self._run(opts, "all_reduce", tensors, tensors, *todo)
 
     def allreduce_coalesced(self, tensors, opts):
@@ -134,41 +134,41 @@ class Backend(BackendBase):
 
     def allreduce_sparse(self, tensors, opts):
         """all_reduce of a sparse COO tensor; ranks may have entries in different places."""
-        todo = all_reduce_sparse(calls.one(tensors, 0, "all_reduce"), opts.reduceOp, *self._place)
+        todo = all_reduce_sparse(one(tensors, 0, "all_reduce"), opts.reduceOp, *self._place)
         return self._run(opts, "all_reduce", tensors, tensors, *todo)
 
     def reduce(self, tensors, opts):
         """The root's tensor becomes the reduction of all."""
-        tensor = calls.one(tensors, opts.rootTensor, "reduce")
+        tensor = one(tensors, opts.rootTensor, "reduce")
         about = tensor, opts.reduceOp, opts.rootRank, *self._place
-        return self._collective(opts, "reduce", tensors, [tensor], calls.reduce, *about)
+        return self._collective(opts, "reduce", tensors, [tensor], binding.reduce, *about)
 
     def allgather(self, output_lists, inputs, opts):
         """`output_lists[0][s]` becomes rank s's input."""
-        calls.same_count(output_lists, inputs, "all_gather", "output_lists", "inputs")
-        again, pairs = self.member.again, zip(output_lists, inputs, strict=True)
-        todo = [again.call(calls.all_gather, outs, tensor, *self._place) for outs, tensor in pairs]
+        same_count(output_lists, inputs, "all_gather", "output_lists", "inputs")
+        make, pairs = binding.all_gather, zip(output_lists, inputs, strict=True)
+        todo = [self.member.again.call(make, outs, own, *self._place) for outs, own in pairs]
         outputs = [t for outs in output_lists for t in outs]
         return self._run(opts, "all_gather", inputs, outputs, *todo)
 
     def allgather_coalesced(self, output_lists, inputs, opts):
         """all_gather of several tensors; `output_lists[s][i]` becomes rank s's i-th input."""
-        calls.by_rank(output_lists, inputs, self.member.size)
+        by_rank(output_lists, inputs, self.member.size)
         lists = [list(outs) for outs in zip(*output_lists, strict=True)]
         return self.allgather(lists, inputs, opts)
 
     def all_gather_single(self, output, input, opts):  # noqa: A002  torch's name
         """`output` becomes all inputs, one behind the other."""
-        make, about = calls.all_gather_single, (output, input, *self._place)
+        make, about = binding.all_gather_single, (output, input, *self._place)
         return self._collective(opts, "_all_gather_base", [input], [output], make, *about)
 
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outputs, inputs, opts):
         """all_gather_single of several tensors."""
-        calls.same_count(outputs, inputs, "all_gather_single", "outputs", "inputs")
+        same_count(outputs, inputs, "all_gather_single", "outputs", "inputs")
         pairs = zip(outputs, inputs, strict=True)
-        todo = [calls.all_gather_single(out, tensor, *self._place) for out, tensor in pairs]
+        todo = [binding.all_gather_single(out, tensor, *self._place) for out, tensor in pairs]
         return self._run(opts, "_all_gather_base", inputs, list(outputs), *todo)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -176,54 +176,54 @@ class Backend(BackendBase):
     def gather(self, output_lists, inputs, opts):
         """On the root `output_lists[0][s]` becomes rank s's input."""
         outputs = output_lists[0] if output_lists else []
-        about = outputs, calls.one(inputs, 0, "gather"), opts.rootRank, *self._place
-        return self._collective(opts, "gather", inputs, outputs, calls.gather, *about)
+        about = outputs, one(inputs, 0, "gather"), opts.rootRank, *self._place
+        return self._collective(opts, "gather", inputs, outputs, binding.gather, *about)
 
     def gather_single(self, output, input, opts):  # noqa: A002
         """On the root `output` becomes all inputs, one behind the other."""
-        todo = calls.gather_single(output, input, opts.rootRank, *self._place)
+        todo = binding.gather_single(output, input, opts.rootRank, *self._place)
         return self._run(opts, "gather", [input], None, todo)
 
     def scatter(self, outputs, input_lists, opts):
         """Rank d's output becomes the root's `input_lists[0][d]`."""
         inputs = input_lists[0] if input_lists else []
-        about = calls.one(outputs, 0, "scatter"), inputs, opts.rootRank, *self._place
-        return self._collective(opts, "scatter", inputs, None, calls.scatter, *about)
+        about = one(outputs, 0, "scatter"), inputs, opts.rootRank, *self._place
+        return self._collective(opts, "scatter", inputs, None, binding.scatter, *about)
 
     def reduce_scatter(self, outputs, input_lists, opts):
         """Rank d's output becomes the reduction of everybody's `input_lists[0][d]`."""
-        calls.same_count(outputs, input_lists, "reduce_scatter", "outputs", "input_lists")
+        same_count(outputs, input_lists, "reduce_scatter", "outputs", "input_lists")
         pairs = zip(outputs, input_lists, strict=True)
-        again, make, about = self.member.again, calls.reduce_scatter, (opts.reduceOp, *self._place)
-        todo = [again.call(make, out, ins, *about) for out, ins in pairs]
+        make, about = binding.reduce_scatter, (opts.reduceOp, *self._place)
+        todo = [self.member.again.call(make, out, ins, *about) for out, ins in pairs]
         inputs = [t for ins in input_lists for t in ins]
         return self._run(opts, "reduce_scatter", inputs, list(outputs), *todo)
 
     def reduce_scatter_single(self, output, input, opts):  # noqa: A002
         """Rank d's output becomes the reduction of the d-th part of everybody's input."""
-        make, about = calls.reduce_scatter_single, (output, input, opts.reduceOp, *self._place)
+        make, about = binding.reduce_scatter_single, (output, input, opts.reduceOp, *self._place)
         return self._collective(opts, "_reduce_scatter_base", [input], [output], make, *about)
 
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
         """reduce_scatter_single of several tensors."""
-        calls.same_count(outputs, inputs, "reduce_scatter_single", "outputs", "inputs")
+        same_count(outputs, inputs, "reduce_scatter_single", "outputs", "inputs")
         pairs = zip(outputs, inputs, strict=True)
         op = opts.reduceOp
-        todo = [calls.reduce_scatter_single(o, i, op, *self._place) for o, i in pairs]
+        todo = [binding.reduce_scatter_single(o, i, op, *self._place) for o, i in pairs]
         return self._run(opts, "_reduce_scatter_base", inputs, list(outputs), *todo)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def alltoall(self, outputs, inputs, opts):
         """outputs[s] becomes rank s's inputs[this rank]."""
-        make, about = calls.all_to_all, (outputs, inputs, *self._place)
+        make, about = binding.all_to_all, (outputs, inputs, *self._place)
         return self._collective(opts, "all_to_all", inputs, list(outputs), make, *about)
 
     def all_to_all_single(self, output, input, output_splits, input_splits, opts):  # noqa: A002
         """Alltoall on parts of one tensor."""
-        make = calls.all_to_all_single
+        make = binding.all_to_all_single
         about = output, input, output_splits, input_splits, *self._place
         return self._collective(opts, "all_to_all", [input], [output], make, *about)
 
@@ -231,7 +231,7 @@ class Backend(BackendBase):
 
     def barrier(self, opts):
         """Nobody leaves before everybody has come."""
-        return self._collective(opts, "barrier", [], [], calls.barrier, self.member.size)
+        return self._collective(opts, "barrier", [], [], binding.barrier, self.member.size)
 
     def monitored_barrier(self, opts, wait_all_ranks):
         """A barrier that names the ranks which did not come; no Work."""
@@ -243,17 +243,17 @@ class Backend(BackendBase):
 
     def send(self, tensors, dst, tag):
         """Send a tensor to group rank `dst`."""
-        tensor = calls.one(tensors, 0, "send")
+        tensor = one(tensors, 0, "send")
         return self._batched(point_to_point.send(self.member, tensor, dst, tag))
 
     def recv(self, tensors, src, tag):
         """Receive a tensor from group rank `src`."""
-        tensor = calls.one(tensors, 0, "recv")
+        tensor = one(tensors, 0, "recv")
         return self._batched(point_to_point.receive(self.member, tensor, src, tag))
 
     def recv_anysource(self, tensors, tag):
         """Receive a tensor from whoever sends one; the Work knows who did."""
-        tensor = calls.one(tensors, 0, "recv")
+        tensor = one(tensors, 0, "recv")
         return self._batched(point_to_point.receive(self.member, tensor, None, tag))
 
     # -- several operations under one Work -----------------------------------------------------

@@ -136,3 +136,36 @@ def apart(sources, outputs):
         source.clone() if any(share_memory(source, out) for out in outputs) else source
         for source in sources
     ]
+
+
+def one(tensors, index, op):
+    """The one tensor of a list; torch's methods take lists for reasons long gone."""
+    if len(tensors) != 1 or index != 0:
+        raise ValueError(f"{op}: one tensor per rank is expected, got a list of {len(tensors)}")
+    return tensors[0]
+
+
+def same_count(left, right, op, left_name, right_name):
+    """Lists of a coalesced call belong together pair by pair."""
+    if len(left) != len(right):
+        raise ValueError(
+            f"{op}: {left_name} has {len(left)} entries, {right_name} has {len(right)}; expected "
+            "as many of each"
+        )
+    if not left:
+        raise ValueError(f"{op}: {left_name} is empty; expected at least one entry")
+
+
+def by_rank(output_lists, inputs, size):
+    """For a coalesced all_gather: one list per rank, each with one tensor per input."""
+    if len(output_lists) != size:
+        raise ValueError(
+            f"all_gather_coalesced: output_tensor_lists must have {size} lists, one per rank, got "
+            f"{len(output_lists)}"
+        )
+    for i, outputs in enumerate(output_lists):
+        if len(outputs) != len(inputs):
+            raise ValueError(
+                f"all_gather_coalesced: output_tensor_lists[{i}] has {len(outputs)} tensors, "
+                f"expected {len(inputs)}, one per input"
+            )

@@ -7,23 +7,24 @@ that nobody sends. So rank 0 leaves its numbers in the store when the group is m
 rank reads them when it first needs them: no rank waits for another, and all compute with the same.
 
 TEACHDIST_TOPOLOGY names a preset ("shared_memory", "ethernet", ...) or a file that `teachdist
-calibrate` wrote. Without it the placement decides: one host, or several.
+calibrate` wrote. Without it the placement decides (one host, or several), and whether rank 0 wants
+shared memory.
 
 The sizes of an all_to_all may differ between ranks, so its algorithm must not depend on them.
 """
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from teachdist.backend.options import chosen_by_user
 from teachdist.backend.own_files import load_own_files
 from teachdist.collectives import Topology, choose, get
 from teachdist.collectives.own import ensure_proven
+from teachdist.links.roster import shm_wanted
 
 _KEY = "topology"
-_BY_PLACEMENT = {}  # what rank 0 leaves when it was told nothing
 
 
 class Chooser:
@@ -37,7 +38,7 @@ class Chooser:
         load_own_files()
         if rank == 0:
             given = given_topology()
-            fields = _BY_PLACEMENT if given is None else asdict(given)
+            fields = {"shared": shm_wanted()} if given is None else asdict(given)
             store.set(_KEY, json.dumps(fields))
 
     def algorithm(self, call, hosts):
@@ -65,16 +66,19 @@ class Chooser:
         """What messages cost, as rank 0 has said when the group was made."""
         if self._topology is None:
             fields = json.loads(self._store.get(_KEY))
-            self._topology = Topology(**fields) if fields else by_placement(hosts)
+            given = "alpha" in fields
+            self._topology = Topology(**fields) if given else by_placement(hosts, **fields)
         return self._topology
 
 
 LARGE = 1 << 26  # bytes at which an all_to_all sends every block straight to its reader
 
 
-def by_placement(hosts):
-    """The preset for ranks on one host, or on several."""
-    return Topology.preset("shared_memory" if len(set(hosts)) == 1 else "ethernet")
+def by_placement(hosts, shared=True):
+    """The preset for ranks on one host, or on several, that share memory or use sockets alone."""
+    if len(set(hosts)) == 1:
+        return Topology.preset("shared_memory" if shared else "loopback")
+    return replace(Topology.preset("ethernet"), shared=shared)
 
 
 def given_topology():

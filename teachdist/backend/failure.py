@@ -21,7 +21,7 @@ from teachdist.diagnose.door import tell
 from teachdist.diagnose.places import CLOSED, DEAD, GONE
 from teachdist.diagnose.watch import first_failure, situation
 from teachdist.links import Interrupted, LinkError, Mismatch, PeerLost, TimedOut
-from teachdist.links.page import Abort
+from teachdist.links.page import IN_CALL, Abort, Entry, unmarked
 
 NOTICE = 0.5  # seconds in which a lost peer's reason may still become known
 
@@ -131,10 +131,12 @@ def _differing(member, error, number, words):
     if known is not None:
         return known.message
     entries = {rank: mine[number] for rank, mine in calls.items() if number in mine}
-    entries = {rank: entry.call for rank, entry in entries.items()}
-    entries[view.number(member.rank)] = words
+    entries.setdefault(view.number(member.rank), words)
     if theirs:
-        entries[view.number(error.rank)] = theirs
+        call, how = unmarked(theirs)
+        known = entries.get(view.number(error.rank))
+        how = how or (known.how if known is not None and known.call == call else "")
+        entries[view.number(error.rank)] = Entry(0, IN_CALL, 0, number, 0.0, 0, call, how=how)
     entries.setdefault(view.number(error.rank), str(error))
     return judge.mismatch(member.title, number, entries, calls)
 

@@ -20,7 +20,7 @@ from teachdist.backend import failure
 from teachdist.backend.identity import unmake
 from teachdist.diagnose import Watch
 from teachdist.diagnose.watch import situation
-from teachdist.links import LinkError, Patience, TimedOut
+from teachdist.links import LinkError, Patience, PeerLost, TimedOut
 from teachdist.links.roster import until_ready
 
 _WORDS = "init_process_group"
@@ -38,6 +38,8 @@ def join(backend):
     try:
         for rank in range(member.size):
             member.roster.card(rank, patience)
+        if member.roster.gone(0):  # it would have stayed until this rank had read its card
+            raise PeerLost("the process of rank 0 has ended", 0)
         _all_have_read(member, patience)
     except (LinkError, KeyboardInterrupt) as error:
         explained = _explained(member, error)
@@ -57,6 +59,12 @@ def _all_have_read(member, patience):
 
 
 def _explained(member, error):
+    if isinstance(error, PeerLost) and error.rank == 0 and member.roster.gone(0):
+        return dist.DistBackendError(
+            f"{member.who(member.rank)} gave up in {_WORDS}: {error}. Unless it failed just now, "
+            "what the store says of it is left over from an earlier run: start all ranks with a "
+            "new file or address."
+        )
     if not isinstance(error, TimedOut):
         return failure.explain(member, error, None, _WORDS)
     missing = [rank for rank in range(member.size) if _absent(member, rank)]

@@ -6,6 +6,7 @@ parent: it closes its copies of the sockets and refuses to use the group.
 """
 
 import atexit
+import importlib
 import os
 
 import torch
@@ -57,6 +58,8 @@ def register():
     patch_holder()
     patch_spelling()
     configure()
+    if os.environ.get("TEACHDIST_STORES") == "1":
+        importlib.import_module("teachdist.stores")  # it puts itself under tcp://, file://, env://
     if "teachdist" not in dist.Backend.backend_list:
         dist.Backend.register_backend(
             "teachdist", create, extended_api=True, devices=["cpu", "cuda"]

@@ -173,9 +173,10 @@ class Member:
         if route is None and self.routes.hosts is not None:
             route = self.routes.of(call)
         same = self.routes.same(call) if route is None else route.same
+        told = words if route is None else words + route.mark
         if self.unheard.calls:
             self.unheard.look_back(self)
-        self.page.write(IN_CALL, self.generation, sequence, words, same)
+        self.page.write(IN_CALL, self.generation, sequence, told, same)
 
         def patient():  # made only for a call that has to wait
             watcher = partial(Watch, self.view, words, self.options.hint_after, (sequence, same))
@@ -185,7 +186,9 @@ class Member:
         try:
             if route is None:
                 self._first_call(patient())
-                call.route = self.routes.of(call)
+                call.route = route = self.routes.of(call)
+                told = words + route.mark
+                self.page.write(IN_CALL, self.generation, sequence, told, same)
             else:
                 call.route = route
             self._carry_out(sequence, call, words, same, patient)
@@ -203,7 +206,7 @@ class Member:
     def _carry_out(self, sequence, call, words, same, patient):
         route, exchange = call.route, call.route.exchange
         began = time.monotonic() if log.isEnabledFor(logging.DEBUG) else None
-        exchange.begin(sequence, words, patient)
+        exchange.begin(sequence, words + route.mark, patient)
         observer = self._recorder(call, words, sequence, route) if tracing.active() else None
         execute(call, route.plan, self.links, exchange, observer)
         if not route.plan.listens and self.size > 1:

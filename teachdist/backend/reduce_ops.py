@@ -55,7 +55,10 @@ class Reducer:
 
     @cached_property
     def combine(self):
-        """A function (left, right, out=), elementwise on flat tensors; out may be one of them."""
+        """A function that combines two flat tensors and writes to a third, by the keyword `out`.
+
+        Elementwise; it may be one of the two.
+        """
         by_torch, by_numpy = _COMBINE[self.name]
 
         def unsigned(left, right, out):

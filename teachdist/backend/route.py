@@ -12,6 +12,7 @@ from teachdist.collectives import get
 from teachdist.collectives.catalog import choices
 from teachdist.links import Exchange, Header
 from teachdist.links.header import number_of
+from teachdist.links.page import marked
 
 
 @dataclass(slots=True, eq=False)
@@ -20,6 +21,7 @@ class Route:
 
     changes: the number of `choices` when it was chosen. exchange: what the links know of it; a
     group's calls run one at a time, so one serves all.
+    mark: the algorithm, for the board.
     """
 
     algorithm: object
@@ -27,6 +29,7 @@ class Route:
     same: int
     changes: int
     exchange: Exchange
+    mark: str
 
     @property
     def fresh(self):
@@ -64,7 +67,8 @@ class Routes:
                 self.number, self.generation, 0, fingerprint=self._number((*kind, name))
             )
             exchange = Exchange(header, made.width)
-            route = Route(get(call.op, name), made, self._number(kind), changes, exchange)
+            same = self._number(kind)
+            route = Route(get(call.op, name), made, same, changes, exchange, marked(name))
             self._known[key] = route
         return route
 

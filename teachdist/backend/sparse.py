@@ -11,7 +11,8 @@ part.)
 
 import torch
 
-from teachdist.backend.call import Call, all_gather_single, describe, name_of
+from teachdist.backend.binding import all_gather_single
+from teachdist.backend.call import Call, describe, name_of
 from teachdist.backend.checks import DEVICES
 from teachdist.backend.memory import flat
 from teachdist.backend.reduce_ops import reducer, short

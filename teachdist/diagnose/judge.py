@@ -44,9 +44,16 @@ def parted(calls):
     calls: {rank: {number: entry}}.
     """
     for number, entries in _by_number(calls):
-        if len({entry.fingerprint for entry in entries.values()}) > 1:
+        found = entries.values()
+        if len({entry.fingerprint for entry in found}) > 1 or ways(found):
             return number, entries
     return None
+
+
+def ways(entries):
+    """Whether equal calls are made by different algorithms: their names, or nothing."""
+    names = {entry.how for entry in entries if entry.how}
+    return names if len(names) > 1 else set()
 
 
 def drifted(calls):
@@ -78,13 +85,28 @@ def differing(entries):
 
 def mismatch(group, number, entries, calls=None):
     """The sentence about ranks that are in different calls."""
-    what = f'group "{group}", call {number}: {differing(entries)}. '
     texts = [entry if isinstance(entry, str) else entry.call for entry in entries.values()]
-    if len({text.partition("(")[0] for text in texts}) == 1:
+    known = [entry for entry in entries.values() if not isinstance(entry, str)]
+    by_algorithm = len({text.rpartition(" at ")[0] for text in texts}) == 1 and ways(known)
+    if by_algorithm:
+        entries = {rank: _with_algorithm(entry) for rank, entry in entries.items()}
+    what = f'group "{group}", call {number}: {differing(entries)}. '
+    if by_algorithm:
+        what += (
+            "All ranks of the group must choose the same algorithm, by teachdist.use, Options or "
+            "the environment."
+        )
+    elif len({text.partition("(")[0] for text in texts}) == 1:
         what += "The same call must have the same arguments on every rank of the group."
     else:
         what += "Collectives match by order: every rank of the group must make the same calls."
     return what + clue(calls, number)
+
+
+def _with_algorithm(entry):
+    if isinstance(entry, str) or not entry.how:
+        return entry
+    return f"{entry.what} by {entry.how} at {entry.site}"
 
 
 def clue(calls, before=None):
@@ -124,6 +146,13 @@ def circle(places):
         if following == start:
             return path
     return []
+
+
+def each_other(ring):
+    """What a circle is, as a sentence without its end: "ranks 0 and 1 wait for each other"."""
+    if len(ring) == 1:
+        return f"{ranks_words(ring)} waits for itself"
+    return f"{ranks_words(ring)} wait for each other"
 
 
 def crossing(places, waiting):
@@ -196,7 +225,7 @@ def verdict(group, places):
         return mismatch(group, number, entries, calls) + _still(inside)
     if ring := circle(places):
         steps = [f"rank {rank} waits in {by_rank[rank].entry.call}" for rank in ring]
-        return f"{head}{ranks_words(ring)} wait for each other: {'; '.join(steps)}."
+        return f"{head}{each_other(ring)}: {'; '.join(steps)}."
     if not inside:
         return head + _nobody_waits(places)
     number = max(place.position.sequence for place in inside)

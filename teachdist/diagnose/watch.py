@@ -50,12 +50,15 @@ class Watch:
     def _other_call(self):
         number, fingerprint = self.entry
         roster = self.view.roster
+        mine = roster.position(roster.rank)
+        mine = mine.calls.get(number) if mine is not None else None
         for rank in range(roster.size):
             position = roster.position(rank) if rank != roster.rank else None
             theirs = position.calls.get(number) if position is not None else None
             if theirs is None or theirs.generation != roster.generation:
                 continue
-            if theirs.fingerprint != fingerprint:
+            other_way = mine is not None and judge.ways([mine, theirs])
+            if theirs.fingerprint != fingerprint or other_way:
                 who = self.view.who(rank)
                 raise Mismatch(f"{who} is in another call", rank, theirs.call)
 
@@ -95,7 +98,7 @@ def situation(view, ranks=None, collective=True):
     ring = judge.circle(roll(view, doors=False))
     if not ring:
         return where
-    return f"{where} {judge.ranks_words(ring)} wait for each other, so nothing will ever come."
+    return f"{where} {judge.each_other(ring)}, so nothing will ever come."
 
 
 def released(view):

@@ -50,7 +50,7 @@ class Entry:
 
     number: of the collective in its group, or of the send or receive on its rank, from 1. call:
     words for it, with its file and line. fingerprint: equal on all ranks if they are in the same
-    call.
+    call. how: the name of the algorithm, once it is chosen.
     """
 
     counter: int
@@ -61,6 +61,7 @@ class Entry:
     fingerprint: int
     call: str
     mail: bool = False
+    how: str = ""
 
     @property
     def what(self):
@@ -170,8 +171,19 @@ def _entry(page, slot):
         return None
     if not counter or size > TEXT or state > LEFT:
         return None
-    call = text[:size].decode(errors="replace")
-    return Entry(counter, state, generation, number, since, fingerprint, call, bool(mail))
+    call, how = unmarked(text[:size].decode(errors="replace"))
+    return Entry(counter, state, generation, number, since, fingerprint, call, bool(mail), how)
+
+
+def marked(how):
+    """What stands behind a call's words to name its algorithm; no reader of sentences sees it."""
+    return f"\x1f{how}"
+
+
+def unmarked(text):
+    """(the words, the algorithm or "")."""
+    words, _, how = text.partition("\x1f")
+    return words, how
 
 
 def fingerprint(page, number, at=0):

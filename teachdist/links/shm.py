@@ -25,7 +25,7 @@ Safety: each slot says whose turn and which call (fingerprint) it holds, and eac
 nothing is read before they fit. (Ranks in different calls may also wait for each other without a
 message between them; that is seen on the board, by who has waited for a tick.)
 
-Cost: 2 MB per rank and group, taken at the first collective.
+Cost: 4 MB per rank and group, taken at the first collective.
 """
 
 import os

@@ -13,9 +13,9 @@ and nobody is woken in vain. Others open the pipe as they open the memory, throu
 /proc/<pid>/fd/<fd>, so it has no name and goes with its owner.
 
 Why not only yield: on a busy machine a single yield may last milliseconds, while a sleeper that is
-woken goes to the front of the queue; and a rank that computes in another thread needs the
-interpreter's lock. Why not only sleep: two changes of process for every small message. The yield
-goes through ctypes because that frees the lock.
+woken goes to the front of the queue (so a yield that took long is not repeated soon); and a rank
+that computes in another thread needs the interpreter's lock. Why not only sleep: two changes of
+process for every small message. The yield goes through ctypes because that frees the lock.
 
 Can a ring get lost? The sleeper first says that it sleeps and then looks at the counter; the other
 first raises the counter and then looks whether somebody sleeps. In this order at least one of them
@@ -40,7 +40,7 @@ import time
 READY, DONE, ASLEEP = 0, 8, 16
 SPIN = 0.0002  # seconds
 SLOW = 0.001  # a yield that lasts so long says that the machine is busy
-BUSY = 0.02  # for so long afterwards nobody yields, but sleeps at once
+PENANCE = 20  # for so many times what it lasted nobody yields, but sleeps at once
 
 try:
     give_way = ctypes.CDLL(None).sched_yield
@@ -80,7 +80,7 @@ def spin(ready):
             return True
         before, now = now, time.monotonic()
         if now - before > SLOW:
-            _busy_until = now + BUSY
+            _busy_until = now + PENANCE * (now - before)
     return False
 
 

@@ -33,6 +33,7 @@ class TcpLinks:
         self._unsent = {}  # peer -> messages that wait for a connection
         self._poll = select.poll()
         self._polled = {}  # what poll watches: descriptor -> events
+        self._rooms = Rooms()
 
     def post(self, exchange, step):
         """Begin to send what leaves in this step.
@@ -65,16 +66,15 @@ class TcpLinks:
 
         What has no room of its own is answered, {(peer, chunk): tensor}.
         """
-        arrived, receivers = {}, {}
-        turn, wants, patience = step.turn, step.wants, exchange.patience
+        receivers, step.known = {}, {}
+        turn, patience, rooms = step.turn, exchange.patience, self._rooms
         waiting = dict(turn.rnd.takes)
         while True:
             for peer in list(waiting):
                 channel = self.sockets.connection(peer, patience)
                 if channel is not None:
-                    receivers[peer] = receiving(
-                        channel, peer, exchange, turn, waiting.pop(peer), wants, arrived
-                    )
+                    chunks = waiting.pop(peer)
+                    receivers[peer] = receiving(channel, peer, exchange, step, chunks, rooms)
             for peer in list(receivers):
                 with guarded(peer):
                     for _ in receivers[peer]:
@@ -83,11 +83,13 @@ class TcpLinks:
                         del receivers[peer]
             sending = self._flush(turn.number, patience)
             if not (waiting or receivers or sending):
-                return arrived
+                return step.known
             self._sleep(waiting, receivers, sending, patience)
 
     def release(self, exchange, step):
-        """Nothing to do: what was taken is a copy."""
+        """What `take` gave has been read."""
+        for tensor in step.known.values():
+            self._rooms.give_back(tensor)
 
     def _flush(self, number, patience):
         """Send on; the peers whom something of turn `number` or before has yet to reach."""
@@ -127,8 +129,37 @@ class TcpLinks:
         self.sockets.close()
 
 
-def receiving(channel, peer, exchange, turn, chunks, wants, arrived):
-    """Receive one turn's message from `peer` into `arrived` (a generator)."""
+class Rooms:
+    """Room for what comes in and has no place of its own, used again and again.
+
+    Fresh memory costs more than the copy into it: the system clears every page of it first.
+    """
+
+    MOST = 16  # kept for one kind of chunk, and kinds
+
+    def __init__(self):
+        self._free = {}  # (elements, dtype) -> tensors
+
+    def take(self, numel, dtype):
+        """A flat tensor; what is in it is of no use."""
+        free = self._free.get((numel, dtype))
+        return free.pop() if free else scratch(numel, dtype)
+
+    def give_back(self, tensor):
+        """It may be overwritten from now on."""
+        if len(self._free) > self.MOST:
+            self._free.clear()
+        free = self._free.setdefault((tensor.numel(), tensor.dtype), [])
+        if len(free) < self.MOST:
+            free.append(tensor)
+
+
+def receiving(channel, peer, exchange, step, chunks, rooms):
+    """Receive one turn's message from `peer` (a generator).
+
+    What has no room of its own gets one, and is noted in `step.known`.
+    """
+    turn = step.turn
     head = bytearray(SIZE)
     yield from channel.fill(memoryview(head))
     header = Header.unpack(head)
@@ -141,11 +172,11 @@ def receiving(channel, peer, exchange, turn, chunks, wants, arrived):
     yield from channel.fill(memoryview(table))
     lengths = struct.unpack(f"<{header.chunks}Q", table)
     for chunk, length in zip(chunks, lengths, strict=True):
-        want = wants[peer, chunk]
+        want = step.wants[peer, chunk]
         check_length(want, length, peer)
         room = want.room
         if room is None:
-            arrived[peer, chunk] = tensor = scratch(want.numel, want.dtype)
+            step.known[peer, chunk] = tensor = rooms.take(want.numel, want.dtype)
             room = view_bytes(tensor)
         yield from channel.fill(room)
 

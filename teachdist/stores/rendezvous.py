@@ -6,6 +6,8 @@ our classes in place of torch's, and each launch gets its own generation of keys
 
 Two ways to ask for it: ``TEACHDIST_STORES=1`` in the environment, which holds for what a launcher
 starts, or a call of :func:`use_for_rendezvous`. Ranks with ours and ranks with torch's can meet.
+The variable is read when this package or ``teachdist.backend`` is imported, and torch imports a
+backend by its name only after the ranks have met: so a script says ``import teachdist.backend``.
 
 The server listens on the address that ``init_method`` or ``MASTER_ADDR`` names. Where that name
 means the loopback on rank 0's own machine (many systems map their host name so), set

@@ -450,3 +450,16 @@ def test_objects_are_pickles(two):
         return got
 
     assert two.run(job)[1] == ["this ran on rank 1"]
+
+
+def test_object_list_from_anybody(two):
+    """Documented for src=None; torch wants to know from whom. If it no longer does: say so."""
+
+    def job():
+        if dist.get_rank() == 1:
+            return raised(dist.recv_object_list, [None])
+        return None
+
+    kind, text = two.run(job)[1]
+    assert kind == "ValueError"
+    assert "Must specify global_rank or group_rank" in text

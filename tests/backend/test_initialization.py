@@ -527,3 +527,26 @@ def test_which_errors_are_raised():
     kinds = on(2, job)
     assert all(issubclass(getattr(dist, k, dist.DistBackendError), dist.DistError) for k in kinds)
     assert "DistBackendError" in kinds
+
+
+@pytest.mark.parametrize("backend", ["gloo", "teachdist"])
+def test_connections_are_made_when_needed(backend):
+    """gloo does so with TORCH_GLOO_LAZY_INIT, this package always: none before the first call."""
+
+    def job():
+        os.environ["TORCH_GLOO_LAZY_INIT"] = "1"
+        store = dist.FileStore(new_path(f"lazy-{backend}"), 3)
+        dist.init_process_group(backend, store=store, rank=int(os.environ["RANK"]), world_size=3)
+        before = None
+        if backend == "teachdist":
+            before = dist.get_backend_impl().member.links.connections
+        x, whole = torch.ones(1), [torch.zeros(1) for _ in range(3)]
+        dist.all_reduce(x)
+        dist.all_gather(whole, x)
+        dist.destroy_process_group()
+        del os.environ["TORCH_GLOO_LAZY_INIT"]
+        return before, x.item(), [t.item() for t in whole]
+
+    for before, total, whole in on(3, job):
+        assert before in (None, 0)
+        assert (total, whole) == (3, [3, 3, 3])

@@ -19,6 +19,9 @@ AXE = "4.14.1"
 PHONE = {"width": 360, "height": 740}
 JUDGED = [
     "index.html",
+    "backends.html",
+    "coverage.html",
+    "course/index.html",
     "algorithms/broadcast.html",
     "teach.html",
     "playground.html",

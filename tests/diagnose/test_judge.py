@@ -1,6 +1,7 @@
 """The sentences, from places that are written down here: no rank is needed."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -159,3 +160,21 @@ def test_verdicts_when_nobody_waits():
     assert "all are in user code" in judge.verdict("0", [place(0, USER), place(1, USER)])
     assert "all ranks have left" in judge.verdict("0", [Place(0, GONE), Place(1, GONE)])
     assert "rank 1 is dead" in judge.verdict("0", [place(0, USER), Place(1, DEAD)])
+
+
+def test_equal_calls_by_different_algorithms():
+    calls = [replace(entry(3, "all_reduce(x) at a.py:1"), how=how) for how in ("ring", "tree")]
+    entries = {0: calls[0], 1: calls[1], 2: calls[1]}
+    assert judge.parted({rank: {3: each} for rank, each in entries.items()}) == (3, entries)
+    assert judge.mismatch("dp", 3, entries) == (
+        'group "dp", call 3: rank 0 is in all_reduce(x) by ring at a.py:1; ranks 1 and 2 are in '
+        "all_reduce(x) by tree at a.py:1. All ranks of the group must choose the same algorithm, "
+        "by teachdist.use, Options or the environment."
+    )
+    unknown = {0: calls[0], 1: replace(calls[0], how="")}  # it has not chosen yet
+    assert judge.parted({rank: {3: each} for rank, each in unknown.items()}) is None
+
+
+def test_a_circle_of_one():
+    assert judge.each_other([0]) == "rank 0 waits for itself"
+    assert judge.each_other([0, 2]) == "ranks 0 and 2 wait for each other"

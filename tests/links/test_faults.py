@@ -222,6 +222,7 @@ def test_no_descriptors_are_left(hosts):
 def comes_and_goes(rank, times):
     """Groups that are made, used and destroyed again and again."""
     before = None
+    dist.barrier()  # the job's own group then has a view of the other ranks' boards, and keeps it
     for turn in range(times):
         group = dist.new_group(backend="teachdist")
         for call in CALLS.values():

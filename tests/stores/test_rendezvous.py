@@ -75,10 +75,15 @@ def test_torchs_handlers_come_back():
     assert (dict(module._rendezvous_handlers), module.TCPStore, module.FileStore) == before
 
 
-def test_by_the_environment():
+@pytest.mark.parametrize(
+    ("imported", "backend"),
+    [("teachdist.stores", "gloo"), ("teachdist.backend", "teachdist")],
+)
+def test_by_the_environment(imported, backend):
+    """Before the ranks meet, the program has imported the stores or the backend."""
     program = (
-        "import teachdist.stores, torch.distributed as dist;"
-        "dist.init_process_group('gloo');"
+        f"import {imported}, torch.distributed as dist;"
+        f"dist.init_process_group('{backend}');"
         "top = dist.distributed_c10d._world.pg_map[dist.group.WORLD][1];"
         "below = top.underlying_store.underlying_store;"
         "print(type(below).__module__, below._server.host)"
