@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from teachdist.backend import call as calls
+from teachdist.backend import binding as calls
 from teachdist.backend.again import Again
 from teachdist.backend.executor import execute
 from teachdist.backend.plan import plan
