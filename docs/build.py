@@ -6,6 +6,7 @@
     the public names         ->  build/docs/api        tools/reference.py
     examples/hangs           ->  build/docs/hangs.md   tools/hangs.py
     documented.toml          ->  build/docs/coverage.md, discrepancies.md  tools/tables.py
+    docs/benchmarks.json     ->  the table of benchmarks.md tools/benchmarks.py
     npm's pyodide            ->  build/docs/assets/pyodide  tools/engine.py
 
 and then mkdocs, strictly. Without a connection everything is built but what comes from npm (a copy
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "tools")]
 
 import algorithms  # noqa: E402
+import benchmarks  # noqa: E402
 import course  # noqa: E402
 import engine  # noqa: E402
 import hangs  # noqa: E402
@@ -42,7 +44,7 @@ def main() -> int:
     shutil.rmtree(PAGES, ignore_errors=True)
     (PAGES / "assets").mkdir(parents=True)
     for page in (ROOT / "docs").glob("*.md"):
-        write(page.name, wire.fill(players.fill(page.read_text("utf-8"))))
+        write(page.name, benchmarks.fill(wire.fill(players.fill(page.read_text("utf-8")))))
     for pattern in ASSETS:
         for asset in (ROOT / "docs" / "assets").glob(pattern):
             shutil.copy(asset, PAGES / "assets")

@@ -61,10 +61,23 @@ def main(arguments=None):
             rows.append(row)
             say(report.line(row, plan["links"]))
     if arguments.json:
-        report.write_json(arguments.json, rows, plan)
+        report.write_json(arguments.json, rows, plan, command(plan, arguments.ranks))
     if arguments.plot:
         report.plot(arguments.plot, rows, plan["links"][0])
     return 0
+
+
+def command(plan, ranks):
+    """The command line that measures the same again."""
+
+    def listed(values):
+        return ",".join(map(str, values))
+
+    words = ["teachdist bench", "--ranks", listed(ranks), "--threads", listed(plan["threads"])]
+    if plan["ops"] != list(CASES):
+        words += ["--ops", listed(plan["ops"])]
+    words += ["--sizes", listed(plan["sizes"]), "--links", listed(plan["links"])]
+    return " ".join(words)
 
 
 def say(line):

@@ -6,12 +6,14 @@ import platform
 
 import torch
 
+from teachdist.bench.targets import target
+
 
 def header(kinds):
     """The table's first line."""
     shown = "  ".join(f"{kind + ' us':>10} {'ratio':>6}" for kind in kinds)
     left = f"{'op':<15} {'bytes':>6} {'p':>2} {'thr':>3} {'gloo us':>10}"
-    return f"{left}  {shown}  {'GB/s':>6} {'of copy':>7}"
+    return f"{left}  {shown}  {'target':>6} {'GB/s':>6} {'of copy':>7}"
 
 
 def line(row, kinds):
@@ -20,11 +22,12 @@ def line(row, kinds):
     shown = "  ".join(
         f"{seconds[kind] * 1e6:>10.1f} {seconds['gloo'] / seconds[kind]:>6.2f}" for kind in kinds
     )
+    wanted = target(row["op"], row["nbytes"], kinds[0]) or ""
     speed = row["moved"] / seconds[kinds[0]]
     limit = f"{speed / 1e9:>6.2f} {speed / row['copy']:>7.0%}" if row["moved"] else ""
     return (
         f"{row['op']:<15} {size(row['nbytes']):>6} {row['ranks']:>2} {row['threads']:>3} "
-        f"{seconds['gloo'] * 1e6:>10.1f}  {shown}  {limit}"
+        f"{seconds['gloo'] * 1e6:>10.1f}  {shown}  {wanted:>6} {limit}"
     )
 
 
@@ -36,8 +39,8 @@ def size(nbytes):
     return str(nbytes)
 
 
-def write_json(path, rows, arguments):
-    """Everything that was measured, with the machine it was measured on."""
+def write_json(path, rows, arguments, command):
+    """Everything that was measured, the command, and the machine it was measured on."""
     machine = {
         "system": platform.platform(),
         "processors": os.cpu_count(),
@@ -46,7 +49,8 @@ def write_json(path, rows, arguments):
         "load": os.getloadavg()[0],
     }
     with open(path, "w") as file:
-        json.dump({"machine": machine, "arguments": arguments, "rows": rows}, file, indent=1)
+        found = {"command": command, "machine": machine, "arguments": arguments, "rows": rows}
+        json.dump(found, file, indent=1)
 
 
 def plot(path, rows, kind):

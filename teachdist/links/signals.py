@@ -40,7 +40,8 @@ import time
 READY, DONE, ASLEEP = 0, 8, 16
 SPIN = 0.0002  # seconds
 SLOW = 0.001  # a yield that lasts so long says that the machine is busy
-PENANCE = 20  # for so many times what it lasted nobody yields, but sleeps at once
+PENANCE = 20  # for so many times what it lasted nobody yields, but sleeps at once,
+LONGEST = 1.0  # but no longer than this (a stopped process has not been yielding all the time)
 
 try:
     give_way = ctypes.CDLL(None).sched_yield
@@ -80,7 +81,7 @@ def spin(ready):
             return True
         before, now = now, time.monotonic()
         if now - before > SLOW:
-            _busy_until = now + PENANCE * (now - before)
+            _busy_until = now + min(LONGEST, PENANCE * (now - before))
     return False
 
 

@@ -121,10 +121,12 @@ class Connection:
         return raced and self._number(_U8) == wire.WAIT_CANCELED
 
     def _ask(self, name, arguments):
-        self._send(name, *arguments)
+        self._under_way = (name, arguments)
+        self._socket.sendall(wire.request(name, *arguments))
         op = wire.BY_NAME[name]
-        if op.reply in _FIXED:
-            return self._number(_FIXED[op.reply])
+        number = _FIXED.get(op.reply)
+        if number is not None:
+            return number.unpack(self._exactly(number.size))[0]
         return self._receive(op, arguments) if op.reply else None
 
     def _peek(self, name, arguments):

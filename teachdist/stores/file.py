@@ -24,7 +24,16 @@ import time
 
 from torch.distributed import DistStoreError, QueueEmptyError
 
-from teachdist.stores.base import Deadline, Store, blob, integer, text, texts, timed_out
+from teachdist.stores.base import Deadline, Store, blob, integer, texts, timed_out
+from teachdist.stores.file_keys import (
+    exists,
+    plain_key,
+    queue_items,
+    queue_prefix,
+    turn_of,
+    turns_for,
+    user_key,
+)
 from teachdist.stores.journal import Journal, JournalGoneError
 from teachdist.stores.members import Members, OtherRunError
 from teachdist.stores.table import I64, shorten
@@ -93,7 +102,7 @@ class FileStore(Store):
 
     def set(self, key, value):
         """Put a value (str or bytes) under a key, over an earlier one."""
-        key, value = _user(key), blob(value)
+        key, value = user_key(key), blob(value)
         with self._writing() as journal:
             journal.append(key, value)
 
@@ -103,7 +112,7 @@ class FileStore(Store):
         Raises:
             DistStoreError: nobody set it in time.
         """
-        wanted, deadline = _user(key), Deadline(self.seconds())
+        wanted, deadline = user_key(key), Deadline(self.seconds())
         look = lambda journal: journal.values.get(wanted)  # noqa: E731
         return self._poll(look, deadline, f"FileStore.get({key!r})", [key])
 
@@ -115,7 +124,7 @@ class FileStore(Store):
         """
         amount = integer(amount, "FileStore.add", "amount")
         with self._writing() as journal:
-            value = journal.values.get(_user(key), b"0")
+            value = journal.values.get(user_key(key), b"0")
             if not value.removeprefix(b"-").isdigit():
                 raise DistStoreError(
                     f"{me()}: FileStore.add({key!r}, {amount}): the key holds {shorten(value)}, "
@@ -124,18 +133,18 @@ class FileStore(Store):
             count = int(value) + amount
             if count not in I64:
                 raise DistStoreError(f"FileStore.add({key!r}): {count} does not fit 64 bits")
-            journal.append(_user(key), b"%d" % count)
+            journal.append(user_key(key), b"%d" % count)
             return count
 
     def append(self, key, value):
         """Put ``value`` at the end of the key's value; makes the key when it is absent."""
-        key, value = _user(key), blob(value)
+        key, value = user_key(key), blob(value)
         with self._writing() as journal:
             journal.append(key, journal.values.get(key, b"") + value)
 
     def compare_set(self, key, expected_value, desired_value):
         """Replace ``expected_value`` ("" for an absent key); returns the value the key has then."""
-        key, expected, desired = _user(key), blob(expected_value), blob(desired_value)
+        key, expected, desired = user_key(key), blob(expected_value), blob(desired_value)
         with self._writing() as journal:
             now = journal.values.get(key)
             if now == expected or (now is None and not expected):
@@ -149,17 +158,17 @@ class FileStore(Store):
         """Whether all keys exist (a queue that is not empty counts)."""
         keys = texts(keys, "check")
         with self._reading() as journal:
-            return all(_exists(journal, key) for key in keys)
+            return all(exists(journal, key) for key in keys)
 
     def wait_for(self, keys, seconds, what):
         """Wait for all keys; ``what`` names the call in the error."""
         with self._reading() as journal:
-            waited_for = [key for key in keys if not _exists(journal, key)]
+            waited_for = [key for key in keys if not exists(journal, key)]
         deadline = Deadline(seconds)
         while waited_for:
-            self._poll(lambda journal: _turns(journal, keys, waited_for), deadline, what, keys)
+            self._poll(lambda journal: turns_for(journal, keys, waited_for), deadline, what, keys)
             with self._writing() as journal:
-                turns = _turns(journal, keys, waited_for)
+                turns = turns_for(journal, keys, waited_for)
                 if turns is not None:
                     for turn in turns:
                         journal.append(turn, b"")
@@ -184,7 +193,7 @@ class FileStore(Store):
     def list_keys(self):
         """All keys, in the order in which they were first set."""
         with self._reading() as journal:
-            return [_plain(key) for key in journal.values if key.startswith(b"/")]
+            return [plain_key(key) for key in journal.values if key.startswith(b"/")]
 
     # Queues. An item is a key of its own, named by queue and place in the file; popping deletes it.
 
@@ -192,7 +201,7 @@ class FileStore(Store):
         """Put a value at the end of a queue."""
         value = blob(value)
         with self._writing() as journal:
-            journal.append(b"%s%020d" % (_queue(key), journal.size), value)
+            journal.append(b"%s%020d" % (queue_prefix(key), journal.size), value)
 
     def queue_pop(self, key, block=True):
         """Take the oldest value of a queue; with ``block``, wait for one up to the time-out.
@@ -204,12 +213,12 @@ class FileStore(Store):
         what, deadline = f"FileStore.queue_pop({key!r})", Deadline(self.seconds())
         while True:
             if block:
-                self._poll(lambda journal: _items(journal, key) or None, deadline, what, [key])
+                self._poll(lambda journal: queue_items(journal, key) or None, deadline, what, [key])
             with self._writing() as journal:
-                if items := _items(journal, key):
+                if items := queue_items(journal, key):
                     value = journal.values[items[0]]
                     journal.append(b"-" + items[0], b"")
-                    journal.append(b"-" + _turn(items[0]), b"")
+                    journal.append(b"-" + turn_of(items[0]), b"")
                     return value
             if not block:
                 raise QueueEmptyError(f"{what}: the queue is empty, and block=False")
@@ -217,7 +226,7 @@ class FileStore(Store):
     def queue_len(self, key):
         """Number of values in the queue; 0 when there is no such queue."""
         with self._reading() as journal:
-            return len(_items(journal, key))
+            return len(queue_items(journal, key))
 
     # The file
 
@@ -257,7 +266,7 @@ class FileStore(Store):
             with self._reading() as journal:
                 found = look(journal)
                 if found is None and not deadline.left():
-                    missing = [key for key in keys if not _exists(journal, key)]
+                    missing = [key for key in keys if not exists(journal, key)]
                     raise timed_out(f"{what} in {self._path}", deadline.seconds, missing or keys)
             if found is not None:
                 return found
@@ -279,48 +288,3 @@ class FileStore(Store):
             if members.leave(journal):
                 journal.remove()
         self._is_closed = True
-
-
-def _user(key):
-    """A user's key as it stands in the file."""
-    return b"/" + text(key, "FileStore").encode(errors="surrogateescape")
-
-
-def _plain(key):
-    return key[1:].decode(errors="surrogateescape")
-
-
-def _queue(key):
-    return b"queue/" + _user(key) + b"/"
-
-
-def _items(journal, key):
-    """The queue's items, oldest first."""
-    prefix = _queue(key)
-    return sorted(item for item in journal.values if item.startswith(prefix))
-
-
-def _exists(journal, key):
-    return _user(key) in journal.values or bool(_items(journal, key))
-
-
-def _turn(item):
-    """The record that says: this item of a queue has woken somebody."""
-    return b"turn/" + item
-
-
-def _turns(journal, keys, waited_for):
-    """What to write when the wait for ``keys`` may end, a turn per queue; None when it may not.
-
-    One item wakes one waiter. Who found the queue filled when it came needs no turn.
-    """
-    turns = []
-    for key in keys:
-        if not _exists(journal, key):
-            return None
-        if key in waited_for and _user(key) not in journal.values:
-            free = [i for i in _items(journal, key) if _turn(i) not in journal.values]
-            if not free:
-                return None
-            turns.append(_turn(free[0]))
-    return turns

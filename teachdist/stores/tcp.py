@@ -8,9 +8,7 @@ A store with ``is_master=True`` starts the server, a thread of this process, and
 client.
 """
 
-import errno
 import logging
-import threading
 from datetime import timedelta
 
 from torch.distributed import DistNetworkError, DistStoreError, QueueEmptyError
@@ -18,8 +16,8 @@ from torch.distributed import DistNetworkError, DistStoreError, QueueEmptyError
 from teachdist.stores import wire
 from teachdist.stores.base import Deadline, Store, blob, integer, text, texts
 from teachdist.stores.connection import Connection
-from teachdist.stores.server import Server
 from teachdist.stores.table import I64, shorten
+from teachdist.stores.tenants import leave, start
 from teachdist.stores.who import me
 
 log = logging.getLogger(__name__)
@@ -68,7 +66,7 @@ class TCPStore(Store):
         port = integer(port, "TCPStore", "port")
         if is_master:
             address = host_name if bind is None else bind
-            self._server = _start(address, port, multi_tenant, master_listen_fd, allow)
+            self._server = start(address, port, multi_tenant, master_listen_fd, allow)
             port = self._server.port
         self._connection = Connection(host_name, port, self.seconds())
         users = -1 if world_size is None else integer(world_size, "TCPStore", "world_size")
@@ -125,7 +123,7 @@ class TCPStore(Store):
             self._connection.close()
         server, self._server = self._server, None
         if server is not None:
-            _leave(server)
+            leave(server)
 
     # Values
 
@@ -263,47 +261,3 @@ class TCPStore(Store):
 def _wired(key):
     """A key as it goes over the wire."""
     return f"/{text(key, 'TCPStore')}".encode("utf-8", "surrogateescape")
-
-
-# Servers of this process that several masters may share (multi_tenant), by port; how many do.
-_shared = {}
-_tenants = {}
-# Reentrant, as a store may be collected, and leave, while another one starts in the same thread.
-_lock = threading.RLock()
-
-
-def _start(host, port, multi_tenant, listen_fd, allow):
-    with _lock:
-        server = _shared.get(port) if multi_tenant and port else None
-        if server is not None:
-            _tenants[server] += 1
-            return server
-        try:
-            server = Server(host, port, listen_fd=listen_fd, allow=allow)
-        except OSError as error:
-            raise DistNetworkError(_cannot_listen(host, port, error)) from error
-        _tenants[server] = 1
-        if multi_tenant:
-            _shared[server.port] = server
-        return server
-
-
-def _leave(server):
-    with _lock:
-        _tenants[server] -= 1
-        if _tenants[server]:
-            return
-        del _tenants[server]
-        if _shared.get(server.port) is server:
-            del _shared[server.port]
-    server.close()
-
-
-def _cannot_listen(host, port, error):
-    hint = {
-        errno.EADDRINUSE: "Another server is there: of this launch (two ranks with is_master=True) "
-        "or of another one on the same port. End it, or take port 0 and read .port.",
-        errno.EADDRNOTAVAIL: "That address is not one of this machine: the master must run where "
-        "host_name points to, or be given bind='' to listen on all addresses.",
-    }.get(error.errno, "")
-    return f"{me()}: the TCPStore server cannot listen on {host}:{port}: {error}. {hint}"

@@ -113,6 +113,8 @@ def request(name, *arguments):
     for kind, value in zip(op.arguments, arguments, strict=True):
         if kind == "string":
             parts += (_U64.pack(len(value)), value)
+        elif kind == "i64":
+            parts.append(_I64.pack(value))
         else:
             encode(kind, value, parts)
     return b"".join(parts)
@@ -240,14 +242,22 @@ class Reader:
         self._reading = None
 
     def feed(self, data):
-        """Take bytes as they arrived; yield each message that they complete."""
+        """Take bytes as they arrived; the messages that they complete, one after the other."""
+        if self.at_once is None or self._reading is not None:
+            return self._in_pieces(data)
+        found = self.at_once(data, 0)
+        if found and found[1] == len(data) <= self.limit:  # just one, as nearly always
+            return (found[0],)
+        return self._several(data, found)
+
+    def _several(self, data, found):
         position = 0
-        if self.at_once is not None and self._reading is None:
-            while position < len(data) and (found := self.at_once(data, position)):
-                message, end = found
-                self._check(end - position)
-                yield message
-                position = end
+        while found:
+            message, end = found
+            self._check(end - position)
+            yield message
+            position = end
+            found = self.at_once(data, position) if position < len(data) else None
         if position < len(data):
             yield from self._in_pieces(data[position:] if position else data)
 

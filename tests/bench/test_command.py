@@ -1,11 +1,12 @@
 """The benchmark as a command: table, JSON and plot of a tiny run; wrong arguments."""
 
+import argparse
 import subprocess
 import sys
 
 import pytest
 
-from teachdist.bench import main
+from teachdist.bench import fill, main
 from teachdist.bench.cases import CASES
 
 
@@ -40,6 +41,18 @@ def test_the_json_has_all_that_was_measured(tiny):
         assert row["copy"] > 1e8  # bytes per second: every machine copies faster than that
     assert rows[0]["moved"] == 8
     assert rows[2]["moved"] == 16
+
+
+def test_the_command_measures_the_same_again(tiny):
+    words = tiny.found["command"].split()
+    assert words[:2] == ["teachdist", "bench"]
+    parser = argparse.ArgumentParser()
+    fill(parser)
+    again = parser.parse_args(words[2:])
+    assert again.ranks == [2]
+    assert again.ops == ["all_reduce", "p2p", "barrier"]
+    assert again.sizes == [8, 65536]
+    assert again.links == ["shm", "tcp"]
 
 
 def test_the_table_says_what_the_json_says(tiny):

@@ -302,13 +302,13 @@ def test_what_is_announced_takes_no_memory(server, call):
     """Many that announce much, and send nothing of it."""
     callers = [call(HELLO + b"\x01" + (1 << 27).to_bytes(8, "little")) for _ in range(20)]
     wait_until(lambda: len(server.names()) == 20)
-    assert sum(len(client.reader._kept) for client in server._clients) == 0
+    assert sum(len(client.reader._kept) for client in server._clients.values()) == 0
     for caller in callers:
         caller.close()
 
 
 def test_a_client_that_does_not_read(call, server, monkeypatch):
-    monkeypatch.setattr("teachdist.stores.server._KEPT_AT_MOST", 1 << 20)
+    monkeypatch.setattr("teachdist.stores.answers.KEPT_AT_MOST", 1 << 20)
     good, bad = call(), call()
     bad.ask("SET", b"/k", bytes(1 << 19))
     bad.sock.setblocking(False)
@@ -326,7 +326,7 @@ def test_a_client_that_does_not_read(call, server, monkeypatch):
 
 
 def test_too_much_in_one_answer(call, monkeypatch):
-    monkeypatch.setattr("teachdist.stores.server._KEPT_AT_MOST", 1000)
+    monkeypatch.setattr("teachdist.stores.answers.KEPT_AT_MOST", 1000)
     bad = call()
     bad.ask("SET", b"/k", bytes(100))
     bad.sock.sendall(wire.request("MULTI_GET", [b"/k"] * 11))
@@ -359,7 +359,7 @@ def test_no_file_descriptors_left(call, server, monkeypatch):
 
     server._listener.__class__ = NoneLeft
     late = call()
-    wait_until(lambda: server._listener not in server._selector.get_map())
+    wait_until(lambda: not server._listening)
     assert good.ask("PING", 2) == 2
     server._listener.__class__ = socket.socket
     other.close()
