@@ -28,6 +28,7 @@ class Unheard:
 
     def __init__(self):
         self.calls = []  # [number, fingerprint, words, ranks that have not come to it]
+        self._windows = {}  # rank -> its page, looked up once
 
     def note(self, number, fingerprint, words, ranks):
         """The call is over for this rank, which has heard nothing from these ranks."""
@@ -38,7 +39,7 @@ class Unheard:
         """Raise what the other ranks' pages say of those calls, as `Member` does for a call."""
         for number, fingerprint, words, ranks in self.calls:
             try:
-                _compare(member.view, number, fingerprint, ranks)
+                self._compare(member.view, number, fingerprint, ranks)
             except LinkError as error:
                 self.calls.clear()
                 raise member.failed(error, number, words) from error
@@ -51,21 +52,25 @@ class Unheard:
         except RuntimeError as error:
             log.error("%s", error)
 
+    def _compare(self, view, number, fingerprint, ranks):
+        for rank in tuple(ranks):
+            window = self._windows.get(rank) or self._find(view, rank)
+            if window is None:
+                ranks.discard(rank)  # on another host: what is on the wire will tell it there
+                continue
+            failed, found = window.glance(number)
+            if failed:
+                released(view)
+            if found is None:
+                continue
+            generation, theirs = found
+            if theirs != fingerprint and generation == view.roster.generation:
+                entry = window.read().calls.get(number)
+                raise Mismatch(f"{view.who(rank)} is in another call", rank, entry and entry.call)
+            ranks.discard(rank)
 
-def _compare(view, number, fingerprint, ranks):
-    roster = view.roster
-    for rank in list(ranks):
-        if roster.abort_of(rank) is not None:
-            released(view)
-        window = roster.window(rank)
-        if window is None:
-            ranks.discard(rank)  # on another host: what is on the wire will tell it there
-            continue
-        found = window.fingerprint(number)
-        if found is None:
-            continue
-        generation, theirs = found
-        if generation == roster.generation and theirs != fingerprint:
-            entry = window.read().calls.get(number)
-            raise Mismatch(f"{view.who(rank)} is in another call", rank, entry and entry.call)
-        ranks.discard(rank)
+    def _find(self, view, rank):
+        window = view.roster.window(rank)
+        if window is not None:
+            self._windows[rank] = window
+        return window

@@ -51,11 +51,12 @@ class Window:
             return position
         return Position(position.pid, position.rank, LEFT, None)  # now another group's page
 
-    def fingerprint(self, number):
-        """See `page.fingerprint`."""
+    def glance(self, number):
+        """(Whether the owner has released the others, `page.fingerprint` of a call): quickly."""
         if not self._same():
-            return -1, 0
-        return at.fingerprint(self._map, number, self._at)
+            return False, (-1, 0)
+        failed = self._map[self._at + at.ABORT_AT] != 0
+        return failed, at.fingerprint(self._map, number, self._at)
 
     def offer(self):
         """(generation, memory, bell): the owner's last offer; generation -1 before the first."""
