@@ -6,6 +6,7 @@ means four new ranks there. Without this file they start their own, and pass as 
 """
 
 import os
+from pathlib import Path
 
 SHARED_RANKS = 4
 _started = []
@@ -19,6 +20,9 @@ def pytest_collection_finish(session):
         return
     from teachdist import Cluster
     from teachdist.notebook.magics import SHARED
+
+    if not session.config.option.nbval_sanitize_with:
+        session.config.option.nbval_sanitize_with = str(Path(__file__).with_name("sanitize.cfg"))
 
     os.environ["TEACHDIST_LIVE"] = "0"  # nbval compares what is left at the end of a cell
     # Hints of waiting ranks come only on a slow machine, and hold times.

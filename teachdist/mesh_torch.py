@@ -22,6 +22,7 @@ class MeshForTorch(TorchMesh):
     """The private face of a mesh; subclasses have `_ranks`, `_dims`, `_groups`, `_root`."""
 
     _thread_id = None
+    _preserve_rank_order = False  # since torch 2.15; a dimension's ranks are in the mesh's order
 
     @cached_property
     def _layout(self):

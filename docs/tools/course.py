@@ -105,8 +105,7 @@ about distributed computing, and no notebook needs a GPU; cells that would use o
 would show. A notebook's ranks are processes on your own machine.
 
 The {count} notebooks take about {hours} hours if you run every cell and try the exercises, each 10
-to 25 minutes. In a hurry: 00, 04, 10, 12. To debug trainings: 00, 04, 14, 17, and the
-[hang gallery](../hangs.md).
+to 25 minutes. In a hurry: 00, 04, 10, 12. To debug trainings: 00, 04, 14, 18, 19.
 
 | no. | notebook | minutes | after | about |
 | ---: | --- | ---: | --- | --- |

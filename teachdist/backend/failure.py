@@ -10,6 +10,7 @@ see `recovery.py`.
 import contextlib
 import json
 import sys
+import threading
 import time
 from dataclasses import replace
 
@@ -84,9 +85,8 @@ def release(member, abort):
     ]
     if strangers:
         tell(roster, strangers, abort)
-    with contextlib.suppress(RuntimeError):  # a note for latecomers; the store may be gone
-        note = [abort.culprit, abort.message, abort.when, abort.whole]
-        roster.store.compare_set(_note(member), "", json.dumps(note))
+    note = [abort.culprit, abort.message, abort.when, abort.whole]
+    _ask_store(lambda: roster.store.compare_set(_note(member), "", json.dumps(note)))
 
 
 def _note(member):
@@ -185,11 +185,27 @@ def reason_for(member, lost):
 
 
 def _noted(member):
-    with contextlib.suppress(RuntimeError, ValueError):
-        store = member.roster.store
-        if store.check([_note(member)]):
-            return Abort(member.generation, *json.loads(store.get(_note(member))))
-    return None
+    key, store = _note(member), member.roster.store
+    note = _ask_store(lambda: store.get(key) if store.check([key]) else None)
+    return None if note is None else Abort(member.generation, *json.loads(note))
+
+
+def _ask_store(ask):
+    """What ask() answers; None if the store is gone, or does not answer soon.
+
+    Its client waits in C++, deaf to Ctrl-C, for minutes if need be, and the process that hosts the
+    store may be the one that is stopped. So a thread asks.
+    """
+    answers = []
+
+    def asking():
+        with contextlib.suppress(RuntimeError):
+            answers.append(ask())
+
+    thread = threading.Thread(target=asking, name="teachdist-note", daemon=True)
+    thread.start()
+    thread.join(NOTICE)
+    return answers[0] if answers else None
 
 
 # -- for whole processes -----------------------------------------------------------------------

@@ -41,7 +41,7 @@ def join(backend):
         if member.roster.gone(0):  # it would have stayed until this rank had read its card
             raise PeerLost("the process of rank 0 has ended", 0)
         _all_have_read(member, patience)
-    except (LinkError, KeyboardInterrupt) as error:
+    except (LinkError, RuntimeError, KeyboardInterrupt) as error:
         explained = _explained(member, error)
         member.release(str(explained) or f"{member.who(member.rank)} was interrupted in {_WORDS}")
         unmake(member)

@@ -66,9 +66,16 @@ class _Stderr(logging.StreamHandler):
 def configure():
     """Give the logger its level and its way to stderr; once."""
     logging.addLevelName(TRACE, "TRACE")
+    wrong = None
     if log.level == logging.NOTSET:
-        log.setLevel(level())
+        try:
+            log.setLevel(level())
+        except ValueError as error:  # not worth ending a job for
+            log.setLevel(logging.WARNING)
+            wrong = error
     if not any(isinstance(handler, _Stderr) for handler in log.handlers):
         handler = _Stderr()
         handler.setFormatter(logging.Formatter("[teachdist] %(message)s"))
         log.addHandler(handler)
+    if wrong is not None:
+        log.warning("%s; taken is warning", wrong)

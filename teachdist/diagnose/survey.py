@@ -189,11 +189,16 @@ def leave_card(card, group):
     directory = os.environ.get(JOB)
     if not directory:
         return None
-    Path(directory).mkdir(parents=True, exist_ok=True)
     name = re.sub("[^0-9A-Za-z]+", "-", group)
     file = Path(directory) / f"{name}-{card.rank}.card"
     partial = file.with_suffix(f".{os.getpid()}")
-    partial.touch(mode=0o600)  # the card has the group's secret on it
-    partial.write_text(json.dumps({"group": group, "card": card.dumps().decode()}))
-    partial.replace(file)
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        partial.touch(mode=0o600)  # the card has the group's secret on it
+        partial.write_text(json.dumps({"group": group, "card": card.dumps().decode()}))
+        partial.replace(file)
+    except OSError as error:
+        raise ValueError(
+            f"{JOB}={directory}: expected a directory in which every rank can write, got: {error}"
+        ) from error
     return file

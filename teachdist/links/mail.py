@@ -17,6 +17,7 @@ knows the difference.
 
 import contextlib
 import threading
+import time
 
 from teachdist.links.carrier import Carrier
 from teachdist.links.errors import LinkError, PeerLost
@@ -106,6 +107,11 @@ class Mail:
             self._callers += who == "caller"
         try:
             while not letter.done:
+                if self._closed:  # whoever closes ends the operation
+                    if who == "thread":
+                        return
+                    time.sleep(0.001)
+                    continue
                 with self._lock:
                     mine = self._driver is None
                     if mine:

@@ -258,7 +258,13 @@ class Cluster:
             everybody = range(self.n)
             self._check_there(everybody)
             self._failed = False
-            self._call_quietly(rank.recover, everybody, uuid.uuid4().hex)
+            try:
+                self._call_quietly(rank.recover, everybody, uuid.uuid4().hex)
+            except RanksError as error:
+                why = str(error).splitlines()[0]
+                raise ClusterError(
+                    f"the ranks cannot meet anew; next: %ranks restart, Cluster.restart() ({why})"
+                ) from None
         return on
 
     def _call_quietly(self, function, on, *args):

@@ -78,8 +78,15 @@ def join(rank, world_size, backend, address, port, timeout):
     # Short enough to read, and the same on every rank.
     torch.set_printoptions(threshold=100, linewidth=88)
     names = {"torch": torch, "dist": dist, "teachdist": teachdist}
+    # IPython's own exit would end the process, and only at the end of the cell.
+    names |= {"exit": leave_cell, "quit": leave_cell}
     push({**names, "rank": rank, "world_size": world_size})
     _listen()
+
+
+def leave_cell(code=None):
+    """`exit()` in a cell: it ends the cell, as it would end a script, and the rank stays."""
+    raise SystemExit(code)
 
 
 def push(names):

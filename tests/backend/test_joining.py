@@ -174,3 +174,37 @@ def unused_port():
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         return probe.getsockname()[1]
+
+
+def test_the_store_goes_while_ranks_wait():
+    """Rank 0, which serves the store, is killed; rank 1 still waits for rank 2."""
+
+    def job():
+        import signal
+
+        rank = int(os.environ["RANK"])
+        if rank == 2:
+            return None
+        if rank == 0:
+            from teachdist.links.roster import Roster
+
+            fetch = Roster.fetch
+
+            def fetch_and_die(self, peer):
+                if self.fetch_of(1) is not None:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return fetch(self, peer)
+
+            Roster.fetch_of, Roster.fetch = fetch, fetch_and_die
+        port = int(os.environ["MASTER_PORT"])
+        store = dist.TCPStore("localhost", port, 3, rank == 0, wait_for_workers=False)
+        with pytest.raises(RuntimeError) as caught:
+            dist.init_process_group("teachdist", store=store, rank=rank, world_size=3)
+        return str(caught.value), dist.is_initialized()
+
+    with RankPool(3, None, grace=20) as pool:
+        first, second, _ = pool.outcomes(job)
+    assert type(first).__name__ == "RankDiedError"
+    text, initialized = second
+    assert "rank 0" in text or "the store does not answer" in text
+    assert not initialized

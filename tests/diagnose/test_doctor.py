@@ -16,7 +16,8 @@ import torch.distributed as dist
 from ranks import shared_pool
 
 from teachdist.diagnose import doctor, stacks
-from teachdist.diagnose.survey import cards_in, open_store
+from teachdist.diagnose.survey import cards_in, leave_card, open_store
+from teachdist.links import Card
 
 LIMIT = 20.0
 
@@ -146,6 +147,14 @@ def test_wrong_addresses_are_said(capsys):
     assert "a store's address is host:port, got 'nowhere'" in capsys.readouterr().err
     with pytest.raises(ValueError, match="host:port"):
         open_store("nowhere")
+
+
+def test_a_directory_that_is_none(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TEACHDIST_JOB", str(tmp_path / "file"))
+    card = Card(0, "here", 1, ("127.0.0.1", 1), b"secret", "1:1:0")
+    with pytest.raises(ValueError, match=r"TEACHDIST_JOB=.*file: expected a directory"):
+        leave_card(card, "0")
 
 
 def test_nothing_to_see(tmp_path):

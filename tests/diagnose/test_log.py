@@ -108,6 +108,14 @@ def test_an_unknown_level_is_refused():
         log.level({"TEACHDIST_LOG": "loud"})
 
 
+def test_a_wrong_level_does_not_end_a_job(monkeypatch, caplog):
+    monkeypatch.setenv("TEACHDIST_LOG", "loud")
+    monkeypatch.setattr(log.log, "level", logging.NOTSET)
+    log.configure()
+    assert log.log.level == logging.WARNING
+    assert "TEACHDIST_LOG='loud': known are error" in caplog.text
+
+
 def test_lines_go_to_stderr_unless_the_program_logs_itself(capsys, monkeypatch):
     handler = next(h for h in log.log.handlers if isinstance(h, log._Stderr))
     record = log.log.makeRecord("teachdist", logging.WARNING, "f", 1, "rank 0 waits", (), None)

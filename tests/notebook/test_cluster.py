@@ -7,7 +7,7 @@ import pytest
 from clusters import BACKEND, RANKS, needs_release
 
 from teachdist import Cluster
-from teachdist.notebook import ClusterError, RanksError
+from teachdist.notebook import ClusterError, RanksError, rank
 
 
 def total(start):
@@ -104,6 +104,58 @@ def test_some_ranks_work_on_while_others_are_busy(cluster):
         cluster.run(total, 0)
     with pytest.raises(KeyboardInterrupt):
         cluster.wait(asked, on_progress=control_c)
+    assert cluster.run(total, 0) == [3] * RANKS
+
+
+@needs_release
+def test_exit_ends_the_cell_and_not_the_rank(cluster):
+    asked = cluster.execute("if rank == 1:\n    exit()\ndist.barrier()")
+    with pytest.raises(RanksError, match="rank 1: SystemExit"):
+        cluster.wait(asked)
+    assert cluster.run(total, 0) == [3] * RANKS
+
+
+@needs_release
+def test_ranks_that_cannot_meet_again_are_told_to_restart(cluster):
+    asked = cluster.execute("dist.destroy_process_group() if rank == 1 else dist.barrier()")
+    with pytest.raises(RanksError, match="rank 1 has finished: it left the group"):
+        cluster.wait(asked)
+    with pytest.raises(ClusterError, match=r"cannot meet anew; next: %ranks restart.*rank 1"):
+        cluster.run(total, 0)
+    cluster.restart()
+    assert cluster.run(total, 0) == [3] * RANKS
+
+
+def stop_zero():
+    import os
+    import signal
+
+    import torch.distributed as dist
+
+    if dist.get_rank() == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    dist.barrier()
+
+
+@needs_release
+def test_a_stopped_rank_is_stuck_and_the_others_are_not(cluster):
+    """Also when it hosts the store."""
+
+    def press_stop(tasks):
+        if any("has waited" in str(task.items) for task in tasks):
+            raise KeyboardInterrupt
+
+    pid = cluster.run(os.getpid)[0]
+    asked = cluster.send(lambda _: (rank.call, (stop_zero, (), {})))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            cluster.wait(asked, press_stop)
+        assert cluster.busy == [0]
+        with pytest.raises(ClusterError, match=r"rank 0 still at work.*restart"):
+            cluster.run(total, 0)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    cluster.restart()
     assert cluster.run(total, 0) == [3] * RANKS
 
 
