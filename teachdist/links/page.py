@@ -31,6 +31,7 @@ AWAITS_AT, AWAITS_MAX = 3072, 220
 SLOTS_AT, SLOT = 4096, 512
 TEXT = 456
 ENTRY = struct.Struct(f"<QBBHIQdQ{TEXT}sQ")
+_COUNTER = struct.Struct("<Q")
 _FACTS = struct.Struct("<QBBHIQdQ")  # an entry's beginning
 STATE, SINCE_AT, SINCE = 9, 24, struct.Struct("<d")  # within an entry
 PAGE = SLOTS_AT + (CALLS + MAILS) * SLOT
@@ -192,8 +193,10 @@ def fingerprint(page, number, at=0):
     A rank that has made `CALLS` more since says nothing of it any more: its generation is then -1.
     """
     slot = at + SLOTS_AT + number % CALLS * SLOT
+    (tail,) = _COUNTER.unpack_from(page, slot + ENTRY.size - _COUNTER.size)
     counter, _, _, _, generation, found, _, mark = _FACTS.unpack_from(page, slot)
-    if not counter or found < number:
+    whole = counter == tail == _COUNTER.unpack_from(page, slot)[0]  # else it is being written
+    if not counter or not whole or found < number:
         return None
     return (generation, mark) if found == number else (-1, 0)
 
