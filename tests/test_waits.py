@@ -24,7 +24,6 @@ MAY = {
         "done.wait()",
     ): "a thread closes the profiler's event, and does nothing else",
     ("links/mail.py", "self._work.wait()"): "a daemon thread without work",
-    ("stores/server.py", "self._selector.select()"): "a daemon thread without work",
     ("bench/cases.py", "work.wait()"): "a Work",
     ("bench/command.py", "process.join()"): "the benchmark's own ranks, whose calls have deadlines",
     ("stores/bench.py", "results.get()"): "the benchmark's own client",
