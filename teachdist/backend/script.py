@@ -184,14 +184,23 @@ def play(script, call, links, exchange, observer=None):
 def copy_all(finals):
     """Bring what is not yet where it belongs to its target."""
     for target, value in finals:
+        copy(target, value)
+
+
+def copy(target, value):
+    """target.copy_(value), for flat tensors; by this thread alone (see SERIAL)."""
+    if target.numel() <= SERIAL or torch.get_num_threads() == 1:
         target.copy_(value)
+        return
+    for part, piece in zip(target.split(SERIAL), value.split(SERIAL), strict=True):
+        part.copy_(piece)
 
 
 def take(step, call, links, exchange, observer):
     """Wait for what comes in a turn, and work it in."""
     arrived = links.take(exchange, step)
     for way, place in step.copies:
-        place.copy_(arrived[way])
+        copy(place, arrived[way])
     for out, operands, total in step.sums:
         values = [arrived[one] if type(one) is tuple else one for one in operands]
         combine(call.reducer.combine, out, values, total)
