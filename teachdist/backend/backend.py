@@ -1,4 +1,4 @@
-"""The backend: what torch binding. Each method turns torch's arguments into a `Call`, no more.
+"""The backend: what torch calls. Each method turns torch's arguments into a `Call`, no more.
 
 torch.distributed hands a collective to `Backend.allreduce(tensors, opts)` and the like, and
 expects a Work. `opts.asyncOp` says whether the caller will wait at once; if so, the call runs

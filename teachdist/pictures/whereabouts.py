@@ -2,7 +2,7 @@
 
     rank 0   busy    cell 3, line 2: dist.barrier()             4 s
     rank 1   idle    idle
-    ranks 0 waits for rank 1 ...
+    rank 0 waits for rank 1 ...
 
 The state is told by its word and its shape, not by colour alone: a filled disc works, a ring is at
 rest, a cross is gone, a question mark does not answer.

@@ -7,7 +7,6 @@ import pytest
 
 from teachdist.backend.own_files import load_own_files
 from teachdist.collectives import Refused, catalog, get
-from teachdist.collectives.catalog import remove
 
 RIGHT = """
 import teachdist
@@ -25,16 +24,6 @@ import teachdist
 def nothing(rank, size):
     yield ()
 """
-
-
-@pytest.fixture
-def scratch():
-    """Leaves the catalogue as it was."""
-    before = catalog()
-    yield
-    for op, names in catalog().items():
-        for name in set(names) - set(before[op]):
-            remove(op, name)
 
 
 @pytest.mark.usefixtures("scratch")

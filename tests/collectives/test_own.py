@@ -12,17 +12,6 @@ from teachdist.collectives import (
     ensure_proven,
     get,
 )
-from teachdist.collectives.catalog import remove
-
-
-@pytest.fixture
-def scratch():
-    """Leaves the catalogue as it was."""
-    before = catalog()
-    yield
-    for op, names in catalog().items():
-        for name in set(names) - set(before[op]):
-            remove(op, name)
 
 
 @pytest.mark.usefixtures("scratch")

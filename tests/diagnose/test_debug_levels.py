@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from ddp_example import TwoLinLayerNet
 from scenes import play
 from torch.distributed import DebugLevel, get_debug_level, set_debug_level
 from torch.nn.parallel import DistributedDataParallel
@@ -38,18 +39,6 @@ def detail(scene, n=2, **settings):
     inner = at_level(DebugLevel.DETAIL, scene)
     inner.world[0] = n
     return play(inner, n=n, **settings)
-
-
-class TwoLinLayerNet(torch.nn.Module):
-    """The documented example's."""
-
-    def __init__(self):
-        super().__init__()
-        self.a = torch.nn.Linear(10, 10, bias=False)
-        self.b = torch.nn.Linear(10, 1, bias=False)
-
-    def forward(self, x):
-        return self.a(x), self.b(x)
 
 
 # The level
@@ -195,16 +184,7 @@ import os
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-
-
-class TwoLinLayerNet(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a = torch.nn.Linear(10, 10, bias=False)
-        self.b = torch.nn.Linear(10, 1, bias=False)
-
-    def forward(self, x):
-        return self.a(x), self.b(x)
+from ddp_example import TwoLinLayerNet
 
 
 def worker(rank, path):
@@ -240,7 +220,11 @@ def example(tmp_path_factory):
     script.write_text(EXAMPLE)
     done = subprocess.run(
         [sys.executable, str(script), str(directory / "meeting")],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+            "OMP_NUM_THREADS": "1",
+        },
         capture_output=True,
         text=True,
         timeout=150,
