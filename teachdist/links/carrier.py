@@ -17,8 +17,8 @@ from collections import deque
 from teachdist.links.desk import Arrived, Desk, misfit
 from teachdist.links.errors import LinkError
 from teachdist.links.header import GOODBYE, SIZE, Header
-from teachdist.links.signals import spin
 from teachdist.links.wire import BROKEN, broken
+from teachdist.spinning import spin
 
 
 class Carrier:

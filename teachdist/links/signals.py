@@ -4,7 +4,7 @@ Each rank has two counters, READY and DONE, that only grow; the others wait unti
 reached a number. A wait has three stages, each dearer and each more patient than the one before:
 
     look         ~0.1 us   it is there already: most rounds of a busy group
-    yield        ~1 us     let another process run and look again, for a moment (`spin`)
+    yield        ~1 us     let another process run and look again, for a moment (spinning.py)
     sleep        ~10 us    say in shared memory "I sleep", block until somebody rings
 
 The bell is a pipe. Who has raised a counter looks at the word ASLEEP of those who may wait for it
@@ -13,9 +13,8 @@ and nobody is woken in vain. Others open the pipe as they open the memory, throu
 /proc/<pid>/fd/<fd>, so it has no name and goes with its owner.
 
 Why not only yield: on a busy machine a single yield may last milliseconds, while a sleeper that is
-woken goes to the front of the queue (so a yield that took long is not repeated soon); and a rank
-that computes in another thread needs the interpreter's lock. Why not only sleep: two changes of
-process for every small message. The yield goes through ctypes because that frees the lock.
+woken goes to the front of the queue. Why not only sleep: two changes of process for every small
+message.
 
 Can a ring get lost? The sleeper first says that it sleeps and then looks at the counter; the other
 first raises the counter and then looks whether somebody sleeps. In this order at least one of them
@@ -27,26 +26,17 @@ There every signal goes through the pipe, whose locks keep the order: `Tokens` i
 """
 
 import contextlib
-import ctypes
 import os
 import platform
 import select
 import struct
 import threading
-import time
+
+from teachdist.spinning import spin
 
 # Words of a rank's first page, each in a cache line of its own. A sleeper says whom it waits for:
 # `for_whom(peer, counter)` is in ASLEEP, the number to be reached in the word behind it.
 READY, DONE, ASLEEP = 0, 8, 16
-SPIN = 0.0002  # seconds
-SLOW = 0.001  # a yield that lasts so long says that the machine is busy
-PENANCE = 20  # for so many times what it lasted nobody yields, but sleeps at once,
-LONGEST = 1.0  # but no longer than this (a stopped process has not been yielding all the time)
-
-try:
-    give_way = ctypes.CDLL(None).sched_yield
-except (OSError, AttributeError):  # not a Unix
-    give_way = os.getpid
 
 KEEPS_ORDER = platform.machine().lower() in {"x86_64", "amd64", "i686"}
 
@@ -60,29 +50,6 @@ def fence():
     """
     with _lock:
         pass
-
-
-_busy_until = 0.0
-
-
-def spin(ready):
-    """Yield and look for a moment; whether ready() came true.
-
-    On a machine that is not busy the answer often comes sooner than a sleeper is woken.
-    """
-    global _busy_until
-    now = time.monotonic()
-    if now < _busy_until:
-        return False
-    until = now + SPIN
-    while now < until:
-        give_way()
-        if ready():
-            return True
-        before, now = now, time.monotonic()
-        if now - before > SLOW:
-            _busy_until = now + min(LONGEST, PENANCE * (now - before))
-    return False
 
 
 def for_whom(peer, counter):

@@ -21,8 +21,8 @@ import struct
 from teachdist.links.errors import Mismatch, Stranger
 from teachdist.links.header import MAX_WORDS, SIZE, Header
 from teachdist.links.raw import scratch, view_bytes
-from teachdist.links.signals import spin
 from teachdist.links.wire import guarded
+from teachdist.spinning import spin
 
 
 class TcpLinks:

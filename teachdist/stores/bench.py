@@ -1,9 +1,10 @@
 """How fast a store answers, ours beside torch's, in one run.
 
-A round trip costs two messages and two wake-ups of a sleeping thread, which no language makes
-faster; Python adds its work on both sides. So the number that means something is the ratio to
-torch's C++ client and server on the same machine at the same moment. Batches of both take turns,
-and the best batch of each counts: a busy machine slows down both, but seldom all batches.
+A round trip costs two messages and two wake-ups of a sleeping thread; Python adds its work on both
+sides, and looking a moment before sleeping (spinning.py) saves most of the wake-ups. The number
+that means something is the ratio to torch's C++ client and server on the same machine at the same
+moment. Batches of both take turns, and the best batch of each counts: a busy machine slows down
+both, but seldom all batches.
 
     python -m teachdist.stores.bench
 """

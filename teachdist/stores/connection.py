@@ -22,9 +22,11 @@ import struct
 import threading
 import time
 import weakref
+from functools import partial
 
 from torch.distributed import DistNetworkError, DistStoreError
 
+from teachdist.spinning import spin
 from teachdist.stores import wire
 from teachdist.stores.table import shorten
 from teachdist.stores.who import me
@@ -102,17 +104,16 @@ class Connection:
             raise DistStoreError(self._timed_out(seconds, what, name, arguments))
 
     def _answered_within(self, seconds, what, name, arguments):
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
+        poll = self._poll
         if seconds <= SAY_AFTER:
-            return poll.poll(1000 * seconds)
-        if poll.poll(1000 * SAY_AFTER):
+            return poll(1000 * seconds)
+        if poll(1000 * SAY_AFTER):
             return True
         awaited = _words(name, arguments)
         log.warning(
             "%s: %s at %s still waits, after %.0f s: %s", me(), what, self, SAY_AFTER, awaited
         )
-        return poll.poll(1000 * (seconds - SAY_AFTER))
+        return poll(1000 * (seconds - SAY_AFTER))
 
     def _cancel(self):
         """Take the wait back; True if its answer came first after all."""
@@ -154,6 +155,7 @@ class Connection:
 
     def _exactly(self, size):
         if not self._received and size:
+            spin(self._look)
             data = self._socket.recv(4096)
             if len(data) == size:  # as it is for nearly all answers
                 return data
@@ -207,6 +209,9 @@ class Connection:
                 self._socket.settimeout(None)
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL)
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL)
+                poll = select.poll()
+                poll.register(self._socket, select.POLLIN)
+                self._poll, self._look = poll.poll, partial(poll.poll, 0)
                 return self._introduce()
             except OSError as error:
                 self.close()

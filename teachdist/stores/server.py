@@ -30,7 +30,9 @@ import select
 import socket
 import threading
 import weakref
+from functools import partial
 
+from teachdist.spinning import spin
 from teachdist.stores import answers, wire
 from teachdist.stores.listening import adopt, ip_network, is_within, listen
 from teachdist.stores.table import NotACounterError
@@ -105,9 +107,10 @@ class Server:
 
     def _serve(self):
         poll, clients = self._poll.poll, self._clients
+        look = partial(poll, 0)
         listener, stopped = self._listener.fileno(), self._stopped.fileno()
         while True:
-            for fd, events in poll():
+            for fd, events in spin(look) or poll():
                 client = clients.get(fd)
                 if client is not None:
                     if events & _OUT:

@@ -2,11 +2,9 @@
 
 import os
 import threading
-from types import SimpleNamespace
 
 import pytest
 
-from teachdist.links import signals
 from teachdist.links.errors import TimedOut
 from teachdist.links.signals import ASLEEP, DONE, READY, Tokens, Words, for_whom
 from teachdist.links.waiting import Patience
@@ -121,23 +119,3 @@ def test_no_descriptor_stays():
     first.close()
     second.close()
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_yield_that_took_long_is_not_soon_repeated(monkeypatch):
-    now, yields = [100.0], []
-
-    def give_way():
-        yields.append(now[0])
-        now[0] += 0.01  # the system let another process run for so long
-
-    monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(signals, "give_way", give_way)
-    monkeypatch.setattr(signals, "_busy_until", 0.0)
-    assert not signals.spin(lambda: False)
-    assert yields == [100.0]
-    now[0] += signals.PENANCE * 0.01 - 0.001
-    assert not signals.spin(lambda: True)  # it does not even look: whoever waits sleeps at once
-    assert yields == [100.0]
-    now[0] += 0.002
-    assert signals.spin(lambda: True)
-    assert len(yields) == 2
