@@ -29,21 +29,23 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 class Again:
     """The calls that one rank of a group has made and may make again.
 
+    place: the rank and the group's size, which end the arguments of every call.
     right(call): whether a kept call is to run as it did: no other algorithm is wanted by now.
     """
 
-    def __init__(self, right):
+    def __init__(self, place, right):
+        self.place = place
         self._known = {}
         self._right = right
         self.parcels = {}  # messages, kept for the same reason
 
     def call(self, make, *arguments):
-        """make(*arguments), a `Call`, or the one that was kept of the same call."""
+        """make(*arguments, rank, size), a `Call`, or the one that was kept of the same call."""
         key = key_of(make, arguments)
         known = self._known.get(key)
         if known is not None and self._right(known):
             return known
-        call = make(*arguments)
+        call = make(*arguments, *self.place)
         if key is not None and not call.write_back and call.then is None:
             call.kept = _Kept(self._known, key, extents(arguments))
         return call
@@ -95,21 +97,22 @@ def key_of(make, arguments):
 def _add(key, arguments):
     for argument in arguments:
         kind = type(argument)
-        if kind is int:
-            key.append(argument)
-        elif kind in _PLAIN:
+        if kind in _PLAIN:
+            dtype = argument.dtype
             if (
                 not argument.is_cpu
-                or argument.layout is not torch.strided
+                or argument.layout is not _STRIDED
                 or not argument.is_contiguous()
-                or argument.dtype.is_complex
+                or dtype.is_complex  # whose conjugate shares its memory
                 or argument.is_neg()
             ):
                 return False
-            key += (argument.data_ptr(), argument.shape, argument.dtype)
+            key += (argument.data_ptr(), argument.shape, dtype)
+        elif kind is int:
+            key.append(argument)
         elif kind in _LISTS:
             key.append(len(argument))
-            if not _add(key, argument):
+            if argument and not _add(key, argument):
                 return False
         elif kind is _ReduceOp:
             number = int(argument.op)
@@ -123,6 +126,7 @@ def _add(key, arguments):
     return True
 
 
+_STRIDED = torch.strided
 _LISTS = (list, tuple)
 _ReduceOp = torch.distributed.ReduceOp
 _PREMUL_SUM = int(_ReduceOp.RedOpType.PREMUL_SUM)

@@ -112,20 +112,20 @@ class Backend(BackendBase):
 
     @property
     def _place(self):
-        return self.member.rank, self.member.size
+        return self.member.again.place
 
     def broadcast(self, tensors, opts):
         """Every rank's tensor becomes the root's."""
         tensor = one(tensors, opts.rootTensor, "broadcast")
-        about = tensor, opts.rootRank, *self._place
+        about = tensor, opts.rootRank
         return self._collective(opts, "broadcast", tensors, [tensor], binding.broadcast, *about)
 
     def allreduce(self, tensors, opts):
         """Every rank's tensor becomes the reduction of all."""
         if len(tensors) == 1 and tensors[0].is_sparse:
             return self.allreduce_sparse(tensors, opts)
-        again, op, size = self.member.again, opts.reduceOp, self.member.size
-        todo = [again.call(binding.all_reduce, tensor, op, size) for tensor in tensors]
+        again, op = self.member.again, opts.reduceOp
+        todo = [again.call(binding.all_reduce, tensor, op) for tensor in tensors]
         return self._run(opts, "all_reduce", tensors, tensors, *todo)
 
     def allreduce_coalesced(self, tensors, opts):
@@ -140,14 +140,14 @@ class Backend(BackendBase):
     def reduce(self, tensors, opts):
         """The root's tensor becomes the reduction of all."""
         tensor = one(tensors, opts.rootTensor, "reduce")
-        about = tensor, opts.reduceOp, opts.rootRank, *self._place
+        about = tensor, opts.reduceOp, opts.rootRank
         return self._collective(opts, "reduce", tensors, [tensor], binding.reduce, *about)
 
     def allgather(self, output_lists, inputs, opts):
         """`output_lists[0][s]` becomes rank s's input."""
         same_count(output_lists, inputs, "all_gather", "output_lists", "inputs")
         make, pairs = binding.all_gather, zip(output_lists, inputs, strict=True)
-        todo = [self.member.again.call(make, outs, own, *self._place) for outs, own in pairs]
+        todo = [self.member.again.call(make, outs, own) for outs, own in pairs]
         outputs = [t for outs in output_lists for t in outs]
         return self._run(opts, "all_gather", inputs, outputs, *todo)
 
@@ -159,7 +159,7 @@ class Backend(BackendBase):
 
     def all_gather_single(self, output, input, opts):  # noqa: A002  torch's name
         """`output` becomes all inputs, one behind the other."""
-        make, about = binding.all_gather_single, (output, input, *self._place)
+        make, about = binding.all_gather_single, (output, input)
         return self._collective(opts, "_all_gather_base", [input], [output], make, *about)
 
     _allgather_base = all_gather_single
@@ -176,7 +176,7 @@ class Backend(BackendBase):
     def gather(self, output_lists, inputs, opts):
         """On the root `output_lists[0][s]` becomes rank s's input."""
         outputs = output_lists[0] if output_lists else []
-        about = outputs, one(inputs, 0, "gather"), opts.rootRank, *self._place
+        about = outputs, one(inputs, 0, "gather"), opts.rootRank
         return self._collective(opts, "gather", inputs, outputs, binding.gather, *about)
 
     def gather_single(self, output, input, opts):  # noqa: A002
@@ -187,21 +187,21 @@ class Backend(BackendBase):
     def scatter(self, outputs, input_lists, opts):
         """Rank d's output becomes the root's `input_lists[0][d]`."""
         inputs = input_lists[0] if input_lists else []
-        about = one(outputs, 0, "scatter"), inputs, opts.rootRank, *self._place
+        about = one(outputs, 0, "scatter"), inputs, opts.rootRank
         return self._collective(opts, "scatter", inputs, None, binding.scatter, *about)
 
     def reduce_scatter(self, outputs, input_lists, opts):
         """Rank d's output becomes the reduction of everybody's `input_lists[0][d]`."""
         same_count(outputs, input_lists, "reduce_scatter", "outputs", "input_lists")
         pairs = zip(outputs, input_lists, strict=True)
-        make, about = binding.reduce_scatter, (opts.reduceOp, *self._place)
-        todo = [self.member.again.call(make, out, ins, *about) for out, ins in pairs]
+        again, op = self.member.again, opts.reduceOp
+        todo = [again.call(binding.reduce_scatter, out, ins, op) for out, ins in pairs]
         inputs = [t for ins in input_lists for t in ins]
         return self._run(opts, "reduce_scatter", inputs, list(outputs), *todo)
 
     def reduce_scatter_single(self, output, input, opts):  # noqa: A002
         """Rank d's output becomes the reduction of the d-th part of everybody's input."""
-        make, about = binding.reduce_scatter_single, (output, input, opts.reduceOp, *self._place)
+        make, about = binding.reduce_scatter_single, (output, input, opts.reduceOp)
         return self._collective(opts, "_reduce_scatter_base", [input], [output], make, *about)
 
     _reduce_scatter_base = reduce_scatter_single
@@ -218,20 +218,20 @@ class Backend(BackendBase):
 
     def alltoall(self, outputs, inputs, opts):
         """outputs[s] becomes rank s's inputs[this rank]."""
-        make, about = binding.all_to_all, (outputs, inputs, *self._place)
+        make, about = binding.all_to_all, (outputs, inputs)
         return self._collective(opts, "all_to_all", inputs, list(outputs), make, *about)
 
     def all_to_all_single(self, output, input, output_splits, input_splits, opts):  # noqa: A002
         """Alltoall on parts of one tensor."""
         make = binding.all_to_all_single
-        about = output, input, output_splits, input_splits, *self._place
+        about = output, input, output_splits, input_splits
         return self._collective(opts, "all_to_all", [input], [output], make, *about)
 
     alltoall_base = all_to_all_single
 
     def barrier(self, opts):
         """Nobody leaves before everybody has come."""
-        return self._collective(opts, "barrier", [], [], binding.barrier, self.member.size)
+        return self._collective(opts, "barrier", [], [], binding.barrier)
 
     def monitored_barrier(self, opts, wait_all_ranks):
         """A barrier that names the ranks which did not come; no Work."""

@@ -36,7 +36,7 @@ from teachdist.backend.memory import cut, flat, room
 from teachdist.backend.reduce_ops import reducer, short
 
 
-def all_reduce(tensor, op, size):
+def all_reduce(tensor, op, rank, size):
     """Every rank's `tensor` becomes the reduction of all."""
     words = describe("all_reduce", check_output(tensor, "all_reduce", "tensor"), name_of(op))
     how = reducer(op, tensor.dtype, words)
@@ -248,7 +248,7 @@ def all_to_all_single(output, tensor, output_splits, input_splits, rank, size):
     return call
 
 
-def barrier(size):
+def barrier(rank, size):
     """Nobody leaves before everybody has come."""
     call = _call("barrier", "barrier()", _NOTHING, [], size, reducer=_Union())
     call.bind = lambda k: ({0: _NOTHING}, {})

@@ -105,7 +105,7 @@ class Delegating(Backend):
         member = self.member
         began = time.monotonic()
         try:
-            if member.unheard.calls:
+            if member.unheard.pending:
                 member.unheard.look_back(member)
             with overseen(member, number, same, words):
                 while not _over(theirs, call.on_gpu):
@@ -128,7 +128,7 @@ class Delegating(Backend):
     def _compare(self, number, same, words):
         """The data has moved; but was it the same call everywhere? The board of this host knows."""
         member = self.member
-        member.unheard.note(number, same, words, set(range(member.size)) - {member.rank})
+        member.unheard.note(number, same, words, member.others)
         member.unheard.look_back(member)
 
     # -- point to point ------------------------------------------------------------------------

@@ -49,6 +49,7 @@ class Member:
         self.timeout = timeout
         self.options = options
         self.pid = os.getpid()
+        self.others = [r for r in range(size) if r != rank]
         self.sequence = 0  # collectives so far: the first is call 1
         self.generation = 0
         self.broken = None  # the `Abort` that ended this generation
@@ -64,7 +65,7 @@ class Member:
         self._turns = Turns(f"teachdist-{name}")
         self.numbering = threading.Lock()  # numbers are given in the order of turns
         self.number = number_of(identity.key)
-        self.again = Again(self._right)
+        self.again = Again((rank, size), self._right)
         self._chooser = Chooser(self.shared, rank, size, options)
         self._rolls = (-1, 0)
         stacks.prepare()
@@ -117,7 +118,7 @@ class Member:
         """
         if self.left or self.broken is not None:
             failure.usable(self, calls[0].words)
-        site = call_site()
+        site = call_site(3)
         here = not asynchronous and closing is None
         with self.numbering:
             first = self.sequence + 1
@@ -130,8 +131,7 @@ class Member:
                 self._turns.submit(lambda: self._job(work, first, calls, site, opts, inputs))
         if here:
             try:
-                for number, call in enumerate(calls, first):
-                    self._execute(number, call, f"{call.words} at {site}", opts)
+                self._in_turn(first, calls, site, opts)
             finally:
                 self._turns.over()
             return DONE
@@ -158,40 +158,41 @@ class Member:
 
     def _job(self, work, first, calls, site, opts, inputs):
         try:
-            for number, call in enumerate(calls, first):
-                self._execute(number, call, f"{call.words} at {site}", opts)
+            self._in_turn(first, calls, site, opts)
         except BaseException as error:  # noqa: BLE001  it travels to whoever waits
             work.finish(error)
         else:
             work.finish()
         del inputs  # not before
 
-    def _execute(self, sequence, call, words, opts):
+    def _in_turn(self, sequence, calls, site, opts):
+        for call in calls:
+            self._execute(sequence, call, site, opts)
+            sequence += 1
+
+    def _execute(self, sequence, call, site, opts):
+        if call.route is None and self.routes.hosts is not None:
+            call.route = self.routes.of(call)
+        words, told, same = call.said.get(site) or self._say(call, site)
         if self.left or self.broken is not None:
             failure.usable(self, words)
-        route = call.route
-        if route is None and self.routes.hosts is not None:
-            route = self.routes.of(call)
-        same = self.routes.same(call) if route is None else route.same
-        told = words if route is None else words + route.mark
-        if self.unheard.calls:
+        if self.unheard.pending:
             self.unheard.look_back(self)
         self.page.write(IN_CALL, self.generation, sequence, told, same)
-
-        def patient():  # made only for a call that has to wait
-            watcher = partial(Watch, self.view, words, self.options.hint_after, (sequence, same))
-            limit = seconds(getattr(opts, "timeout", None), self.timeout)
-            return Patience(limit, None, words, watcher)
-
+        patient = partial(self._patience, sequence, words, same, opts)
         try:
-            if route is None:
+            if call.route is None:
                 self._first_call(patient())
-                call.route = route = self.routes.of(call)
-                told = words + route.mark
+                call.route = self.routes.of(call)
+                told = self._say(call, site)[1]
                 self.page.write(IN_CALL, self.generation, sequence, told, same)
+            call.route.exchange.begin(sequence, told, patient)
+            if tracing.active() or log.isEnabledFor(logging.DEBUG):
+                self._watched(sequence, call, words)
             else:
-                call.route = route
-            self._carry_out(sequence, call, words, same, patient)
+                execute(call, call.route.plan, self.links, call.route.exchange)
+            if not call.route.plan.listens and self.size > 1:
+                self.unheard.note(sequence, same, words, self.others)
         except KeyboardInterrupt as error:
             self.failed(error, sequence, words)
             raise
@@ -203,17 +204,28 @@ class Member:
         finally:
             self.page.over(sequence)
 
-    def _carry_out(self, sequence, call, words, same, patient):
-        route, exchange = call.route, call.route.exchange
-        began = time.monotonic() if log.isEnabledFor(logging.DEBUG) else None
-        exchange.begin(sequence, words + route.mark, patient)
+    def _say(self, call, site):
+        """A call's words, the same with its algorithm for the board, and its fingerprint."""
+        words = f"{call.words} at {site}"
+        if call.route is None:
+            return words, words, self.routes.same(call)
+        said = call.said[site] = words, words + call.route.mark, call.route.same
+        return said
+
+    def _patience(self, sequence, words, same, opts):
+        """How long a call may wait; made only for those that have to."""
+        watcher = partial(Watch, self.view, words, self.options.hint_after, (sequence, same))
+        limit = seconds(getattr(opts, "timeout", None), self.timeout)
+        return Patience(limit, None, words, watcher)
+
+    def _watched(self, sequence, call, words):
+        """Carry a call out and record it, for `tracing` and for the log."""
+        route, began = call.route, time.monotonic()
         observer = self._recorder(call, words, sequence, route) if tracing.active() else None
-        execute(call, route.plan, self.links, exchange, observer)
-        if not route.plan.listens and self.size > 1:
-            self.unheard.note(sequence, same, words, set(range(self.size)) - {self.rank})
+        execute(call, route.plan, self.links, route.exchange, observer)
         if observer is not None:
             observer.done(partial(self._chooser.topology, self.routes.hosts))
-        if began is not None:
+        if log.isEnabledFor(logging.DEBUG):
             self._log_call(sequence, words, route.algorithm.name, time.monotonic() - began)
 
     def _first_call(self, patience):

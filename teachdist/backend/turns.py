@@ -51,7 +51,10 @@ class Turns:
     def over(self):
         """This thread's turn, which `mine` has taken, is over."""
         self._running.release()
-        self._over()
+        with self._lock:
+            self._open -= 1
+            if self._draining and not self._open:
+                self._idle.notify_all()
 
     def _over(self):
         with self._lock:

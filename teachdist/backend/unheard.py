@@ -12,9 +12,11 @@ So after such a call the rank looks back when it makes its next one: has somebod
 did the others' pages say of that number? At the latest then the mismatch has its sentence, unless
 the other has not come so far.
 
-Cost: two reads of shared memory for each other rank of the host, a microsecond, and only after
-calls that take nothing.
+Cost: a few words of shared memory for each other rank of the host, and only after calls that take
+nothing. A rank that has not come to one call has not come to those after it.
 """
+
+from collections import deque
 
 from teachdist.diagnose.log import log
 from teachdist.diagnose.watch import released
@@ -27,23 +29,47 @@ class Unheard:
     """What this rank has called without hearing of the others."""
 
     def __init__(self):
-        self.calls = []  # [number, fingerprint, words, ranks that have not come to it]
+        self.pending = False  # whether there may be calls to look back to
+        self._calls = {}  # rank -> (number, fingerprint, words) of those to which it has not come
         self._windows = {}  # rank -> its page, looked up once
 
     def note(self, number, fingerprint, words, ranks):
         """The call is over for this rank, which has heard nothing from these ranks."""
-        self.calls.append((number, fingerprint, words, set(ranks)))
-        del self.calls[:-_MOST]
+        self.pending, call = True, (number, fingerprint, words)
+        for rank in ranks:
+            calls = self._calls.get(rank)
+            if calls is None:
+                calls = self._calls[rank] = deque(maxlen=_MOST)
+            calls.append(call)
 
     def look_back(self, member):
         """Raise what the other ranks' pages say of those calls, as `Member` does for a call."""
-        for number, fingerprint, words, ranks in self.calls:
-            try:
-                self._compare(member.view, number, fingerprint, ranks)
-            except LinkError as error:
-                self.calls.clear()
-                raise member.failed(error, number, words) from error
-        self.calls = [call for call in self.calls if call[-1]]
+        self.pending = False
+        for rank, calls in self._calls.items():
+            window = self._windows.get(rank) or self._find(member.view, rank)
+            if window is None:
+                calls.clear()  # on another host: what is on the wire will tell it there
+            while calls:
+                number, fingerprint, _ = calls[0]
+                failed, found = window.glance(number)
+                if failed or (found and found[1] != fingerprint):
+                    self._look_closely(member, rank, window, calls[0], found)
+                if found is None:  # nor has it come to those after it
+                    self.pending = True
+                    break
+                calls.popleft()
+
+    def _look_closely(self, member, rank, window, call, found):
+        view, (number, fingerprint, words) = member.view, call
+        try:
+            if window.abort() is not None:
+                released(view)
+            if found and found[1] != fingerprint and found[0] == view.roster.generation:
+                entry = window.read().calls.get(number)
+                raise Mismatch(f"{view.who(rank)} is in another call", rank, entry and entry.call)
+        except LinkError as error:
+            self._calls.clear()
+            raise member.failed(error, number, words) from error
 
     def last_look(self, member):
         """The rank leaves the group: say on the log what it can no longer raise."""
@@ -51,23 +77,6 @@ class Unheard:
             self.look_back(member)
         except RuntimeError as error:
             log.error("%s", error)
-
-    def _compare(self, view, number, fingerprint, ranks):
-        for rank in tuple(ranks):
-            window = self._windows.get(rank) or self._find(view, rank)
-            if window is None:
-                ranks.discard(rank)  # on another host: what is on the wire will tell it there
-                continue
-            failed, found = window.glance(number)
-            if failed:
-                released(view)
-            if found is None:
-                continue
-            generation, theirs = found
-            if theirs != fingerprint and generation == view.roster.generation:
-                entry = window.read().calls.get(number)
-                raise Mismatch(f"{view.who(rank)} is in another call", rank, entry and entry.call)
-            ranks.discard(rank)
 
     def _find(self, view, rank):
         window = view.roster.window(rank)

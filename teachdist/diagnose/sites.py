@@ -25,19 +25,22 @@ _others = set()  # files that are not the user's
 _names = {}  # (file, line) -> "train.py:31"
 
 
-def call_site():
-    """Where the user's code made the present call: "train.py:31"."""
-    frame = sys._getframe(1)
-    while True:
-        while frame is not None and frame.f_code.co_filename in _others:
-            frame = frame.f_back
-        if frame is None:
-            return _nobodys()
-        name = _names.get((frame.f_code.co_filename, frame.f_lineno))
-        if name is None:
-            name = _name(frame.f_code.co_filename, frame.f_lineno)
-        if name:
-            return name
+def call_site(inner=1):
+    """Where the user's code made the present call: "train.py:31".
+
+    inner: how many of the innermost frames are known to be ours.
+    """
+    others, frame = _others, sys._getframe(inner)
+    try:
+        while True:
+            while frame.f_code.co_filename in others:
+                frame = frame.f_back
+            where = frame.f_code.co_filename, frame.f_lineno
+            name = _names.get(where) or _name(*where)
+            if name:
+                return name
+    except AttributeError:  # that was the outermost frame
+        return _nobodys()
 
 
 def raised_at(error):

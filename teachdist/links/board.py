@@ -39,10 +39,25 @@ import os
 import struct
 import tempfile
 import threading
-import time
+from time import monotonic
 
 from teachdist.links import page as at
-from teachdist.links.page import IDLE, IN_CALL, NAME, PAGE, read
+from teachdist.links.page import (
+    CALLS,
+    ENTRY,
+    IDLE,
+    IN_CALL,
+    MAILS,
+    NAME,
+    PAGE,
+    SINCE,
+    SINCE_AT,
+    SLOT,
+    SLOTS_AT,
+    STATE,
+    TEXT,
+    read,
+)
 
 
 class _Board:
@@ -124,42 +139,31 @@ class Page:
 
     def write(self, state, generation, number, call, fingerprint=0):
         """Say where this rank is now; `call` describes the call with its file and line."""
-        self._write(number % at.CALLS, state, generation, number, call, fingerprint)
+        self._write(number % CALLS, state, generation, number, call, fingerprint)
 
     def over(self, number):
         """The collective `number`, which `write` has shown, is over."""
-        slot = at.SLOTS_AT + number % at.CALLS * at.SLOT
-        self._map[slot + at.STATE] = IDLE
-        at.SINCE.pack_into(self._map, slot + at.SINCE_AT, time.monotonic())
+        slot = SLOTS_AT + number % CALLS * SLOT
+        self._map[slot + STATE] = IDLE
+        SINCE.pack_into(self._map, slot + SINCE_AT, monotonic())
 
     def begin_mail(self, generation, call):
         """Say that a send or receive is being waited for; a token for `end_mail`."""
         self._mails = number = self._mails + 1
-        self._write(at.CALLS + number % at.MAILS, IN_CALL, generation, number, call, 0)
+        self._write(CALLS + number % MAILS, IN_CALL, generation, number, call, 0)
         return number, generation, call
 
     def end_mail(self, token):
         """The send or receive is over."""
         number, generation, call = token
-        self._write(at.CALLS + number % at.MAILS, IDLE, generation, number, call, 0)
+        self._write(CALLS + number % MAILS, IDLE, generation, number, call, 0)
 
     def _write(self, slot, state, generation, number, call, fingerprint):
-        text = call.encode()[: at.TEXT]
+        text = call.encode()[:TEXT]
         self._counter = counter = self._counter + 1
-        at.ENTRY.pack_into(
-            self._map,
-            at.SLOTS_AT + slot * at.SLOT,
-            counter,
-            slot >= at.CALLS,
-            state,
-            len(text),
-            generation,
-            number,
-            time.monotonic(),
-            fingerprint,
-            text,
-            counter,
-        )
+        mail, size, at, since = slot >= CALLS, len(text), SLOTS_AT + slot * SLOT, monotonic()
+        about = mail, state, size, generation, number, since, fingerprint, text
+        ENTRY.pack_into(self._map, at, counter, *about, counter)
 
     def met(self, generation):
         """Say that this rank has opened what others offer: they may leave."""

@@ -21,8 +21,8 @@ NAME = "teachdist-board"  # of the memory that holds a process's pages
 
 CALLS, MAILS = 40, 8  # slots for collectives, and for sends and receives
 
-MAGIC = b"tdB2"
-HEAD = struct.Struct("<4sIIIIQ")  # magic, pid, rank, left?, bytes of the description, id
+MAGIC = b"tdB3"
+HEAD = struct.Struct("<4sIIII4xQ")  # magic, pid, rank, left?, bytes of the description, id
 ABOUT_AT, ABOUT_MAX = 64, 1472
 ABORT = struct.Struct("<IIidI")  # raised?, generation, culprit, time.time(), bytes
 ABORT_AT, ABORT_MAX = 1536, 1500
@@ -31,9 +31,11 @@ AWAITS_AT, AWAITS_MAX = 3072, 220
 SLOTS_AT, SLOT = 4096, 512
 TEXT = 456
 ENTRY = struct.Struct(f"<QBBHIQdQ{TEXT}sQ")
-_COUNTER = struct.Struct("<Q")
-_FACTS = struct.Struct("<QBBHIQdQ")  # an entry's beginning
 STATE, SINCE_AT, SINCE = 9, 24, struct.Struct("<d")  # within an entry
+# For quick looks the page is read as words of 8 bytes. Of the page, and of an entry:
+ID_WORD, ABORT_WORD = 3, ABORT_AT // 8
+_SLOTS_WORD, _SLOT_WORDS = SLOTS_AT // 8, SLOT // 8
+_GENERATION_WORD, _NUMBER_WORD, _FINGERPRINT_WORD, _END_WORD = 1, 2, 4, ENTRY.size // 8 - 1
 PAGE = SLOTS_AT + (CALLS + MAILS) * SLOT
 assert PAGE % 4096 == 0
 
@@ -187,16 +189,17 @@ def unmarked(text):
     return words, how
 
 
-def fingerprint(page, number, at=0):
+def fingerprint(words, number):
     """(generation, fingerprint) of collective `number`, quickly; None if the rank is not there.
 
-    A rank that has made `CALLS` more since says nothing of it any more: its generation is then -1.
+    words: the page. A rank that has made `CALLS` more since says nothing of it any more: its
+    generation is then -1.
     """
-    slot = at + SLOTS_AT + number % CALLS * SLOT
-    (tail,) = _COUNTER.unpack_from(page, slot + ENTRY.size - _COUNTER.size)
-    counter, _, _, _, generation, found, _, mark = _FACTS.unpack_from(page, slot)
-    whole = counter == tail == _COUNTER.unpack_from(page, slot)[0]  # else it is being written
-    if not counter or not whole or found < number:
+    at = _SLOTS_WORD + number % CALLS * _SLOT_WORDS
+    end = words[at + _END_WORD]
+    found, mark = words[at + _NUMBER_WORD], words[at + _FINGERPRINT_WORD]
+    generation = words[at + _GENERATION_WORD] >> 32
+    if found < number or words[at] != end or not end:  # not there, or being written
         return None
     return (generation, mark) if found == number else (-1, 0)
 

@@ -80,11 +80,14 @@ class Ways(NamedTuple):
     leaving: (index of the length's word, length, place in the slot, bytes) of each chunk.
     coming: (peer, its counters, its words, [(index of the length's word, length, place in the
     peer's slot, room or None)]). arrived: {(peer, chunk): tensor over its place}.
+    readers, givers: who takes from this rank and from whom it takes, with their counters.
     """
 
     leaving: list
     coming: list
     arrived: dict
+    readers: list
+    givers: list
 
 
 class ShmLinks:
@@ -95,11 +98,7 @@ class ShmLinks:
         self.memory = create(SIZE, "slots")
         self.mine = Slab(attach(self.memory, SIZE))
         self.signals = signals(rank, self.mine.words)
-        self._words, self._bytes, self._theirs = (
-            self.mine.words,
-            self.mine.bytes,
-            self.signals.theirs,
-        )
+        self._words, self._bytes = self.mine.words, self.mine.bytes
         self.slabs = {}
         self._readers = [(0, ())] * SLOTS  # per slot: its last turn, and who was to read it
 
@@ -111,24 +110,24 @@ class ShmLinks:
 
     def post(self, exchange, step):
         """Publish what leaves in this step."""
-        turn = step.turn
-        readers = turn.rnd.sends
+        stamp = exchange.first + step.turn.number
+        slot = stamp % SLOTS
+        leaving, _, _, readers, _ = (step.known and step.known[slot]) or self._ways(
+            exchange, step, slot
+        )
         if not readers:
             return
-        stamp = exchange.first + turn.number
-        slot = stamp % SLOTS
         last, before = self._readers[slot]
-        for peer in before:
-            if self._theirs[peer][DONE] < last:
+        for peer, counters in before:
+            if counters[DONE] < last:
                 self.signals.wait(peer, DONE, last, exchange.patience)
         words, at = self._words, STAMPS + 2 * slot
-        ways = (step.known and step.known[slot]) or self._ways(exchange, step, slot)
-        for length_at, length, place, view in ways.leaving:
+        for length_at, length, place, view in leaving:
             words[length_at] = length
             place[:] = view
         words[at] = stamp
         words[at + 1] = exchange.header.fingerprint
-        self._readers[slot] = (stamp, readers)
+        self._readers[slot] = stamp, readers
         self.signals.raise_to(READY, stamp, readers)
 
     def take(self, exchange, step):
@@ -159,8 +158,8 @@ class ShmLinks:
 
     def release(self, exchange, step):
         """What `take` gave has been read."""
-        turn = step.turn
-        self.signals.raise_to(DONE, exchange.first + turn.number, turn.rnd.takes)
+        stamp = exchange.first + step.turn.number
+        self.signals.raise_to(DONE, stamp, step.known[stamp % SLOTS].givers)
 
     def _ways(self, exchange, step, slot):
         """Work out where a step's chunks lie while it uses `slot`, and keep it with the step."""
@@ -183,8 +182,9 @@ class ShmLinks:
                 )
                 if want.room is None:
                     arrived[way] = slab.tensor(at, want.numel, want.dtype)
-            coming.append((peer, self._theirs[peer], slab.words, chunks))
-        step.known[slot] = ways = Ways(leaving, coming, arrived)
+            coming.append((peer, self.signals.theirs[peer], slab.words, chunks))
+        both = self.signals.with_counters(rnd.sends), self.signals.with_counters(rnd.takes)
+        step.known[slot] = ways = Ways(leaving, coming, arrived, *both)
         return ways
 
     def close(self):

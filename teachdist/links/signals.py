@@ -81,15 +81,18 @@ class Words:
             raise OSError(f"{path} is {os.readlink(path)}, expected a pipe")
         self._pipes[peer] = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def raise_to(self, counter, value, peers):
-        """Raise this rank's counter; `peers` may wait for it."""
+    def with_counters(self, peers):
+        """(peer, its counters) for each of these peers."""
+        return [(peer, self.theirs[peer]) for peer in peers]
+
+    def raise_to(self, counter, value, others):
+        """Raise this rank's counter; those of `with_counters` may wait for it."""
         self.words[counter] = value
         with _lock:  # a fence
             pass
-        theirs = self.theirs
-        for peer in peers:
-            words = theirs[peer]
-            if words[ASLEEP] == self._me[counter] and words[ASLEEP + 1] <= value:
+        for_me = self._me[counter]
+        for peer, words in others:
+            if words[ASLEEP] == for_me and words[ASLEEP + 1] <= value:
                 self._ring(peer, b"x")
 
     def wait(self, peer, counter, value, patience):
@@ -143,10 +146,10 @@ class Tokens(Words):
         """Get to know a peer; its counters are what it has told."""
         super().meet(peer, [0] * len(words), pid, bell)
 
-    def raise_to(self, counter, value, peers):
-        """Raise this rank's counter; `peers` may wait for it."""
+    def raise_to(self, counter, value, others):
+        """Raise this rank's counter; those of `with_counters` may wait for it."""
         token = _TOKEN.pack(self.rank, counter, value)
-        for peer in peers:
+        for peer, _ in others:
             self._ring(peer, token)
 
     def wait(self, peer, counter, value, patience):

@@ -26,7 +26,8 @@ class Window:
         self._map = self._open(path, self._at + PAGE)
         if self._map[self._at : self._at + len(at.MAGIC)] != at.MAGIC:
             raise FileNotFoundError(f"{path} is no board any more")
-        self._id = at.HEAD.unpack_from(self._map, self._at)[-1]
+        self._words = memoryview(self._map)[self._at : self._at + PAGE].cast("Q")
+        self._id = self._words[at.ID_WORD]
 
     @staticmethod
     def _open(path, size):
@@ -53,10 +54,10 @@ class Window:
 
     def glance(self, number):
         """(Whether the owner has released the others, `page.fingerprint` of a call): quickly."""
-        if not self._same():
+        words = self._words
+        if words[at.ID_WORD] != self._id:
             return False, (-1, 0)
-        failed = self._map[self._at + at.ABORT_AT] != 0
-        return failed, at.fingerprint(self._map, number, self._at)
+        return words[at.ABORT_WORD] & 0xFFFFFFFF != 0, at.fingerprint(words, number)
 
     def offer(self):
         """(generation, memory, bell): the owner's last offer; generation -1 before the first."""
@@ -73,11 +74,11 @@ class Window:
 
     def _same(self):
         """Whether the page is still that of the group for which it was opened."""
-        return at.HEAD.unpack_from(self._map, self._at)[-1] == self._id
+        return self._words[at.ID_WORD] == self._id
 
     def close(self):
         """Let go of the mapping."""
-        self._map = None
+        self._map = self._words = None
 
 
 def positions_of(pid):

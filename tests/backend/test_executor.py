@@ -99,7 +99,7 @@ class Ranks:
 
 def test_one_segment_is_posted_taken_and_released_round_by_round():
     ranks, xs = Ranks(2), [torch.ones(4), torch.ones(4)]
-    ranks.run("ring", lambda rank: calls.all_reduce(xs[rank], SUM, 2))
+    ranks.run("ring", lambda rank: calls.all_reduce(xs[rank], SUM, rank, 2))
     verbs = [(verb, 0, number) for number in (0, 1) for verb in ("post", "take", "release")]
     assert ranks.links[0].log == verbs
     assert ranks.links[1].log == verbs
@@ -109,7 +109,7 @@ def test_one_segment_is_posted_taken_and_released_round_by_round():
 def test_two_segments_are_interleaved():
     """Each turn goes out before the one before it is taken, unless it needs what comes now."""
     ranks, xs = Ranks(2), [torch.ones(TWO_SEGMENTS * 2) for _ in range(2)]
-    ranks.run("ring", lambda rank: calls.all_reduce(xs[rank], SUM, 2))
+    ranks.run("ring", lambda rank: calls.all_reduce(xs[rank], SUM, rank, 2))
     order = [(verb, *where) for verb, *where in ranks.links[0].log if verb != "release"]
     a, b = 0, 1
     assert order[:8] == [
@@ -148,7 +148,7 @@ def test_contributions_meet_in_order_of_rank_on_every_rank(numel):
     wanted += xs[2]
     wanted += xs[3]
     other = xs[3] + xs[2] + xs[1] + xs[0]
-    Ranks(size).run("direct", lambda rank: calls.all_reduce(xs[rank], SUM, size))
+    Ranks(size).run("direct", lambda rank: calls.all_reduce(xs[rank], SUM, rank, size))
     assert all(torch.equal(x, wanted) for x in xs)
     assert numel < 100 or not torch.equal(wanted, other)
 
@@ -168,10 +168,10 @@ def test_chunks_that_only_pass_through_live_elsewhere():
 
 def test_a_call_that_is_known_plays_its_old_script():
     ranks, xs = Ranks(2), [torch.zeros(8) for _ in range(2)]
-    kept = [Again(lambda call: True) for _ in range(2)]
+    kept = [Again((rank, 2), lambda call: True) for rank in range(2)]
 
     def call_of(rank):
-        call = kept[rank].call(calls.all_reduce, xs[rank], SUM, 2)
+        call = kept[rank].call(calls.all_reduce, xs[rank], SUM)
         call.route = object()  # the member notes here how the call went
         return call
 
@@ -188,9 +188,9 @@ def test_a_call_that_is_known_plays_its_old_script():
 def test_a_large_call_is_not_kept():
     """Its steps are written as they come: they would hold views of every piece."""
     ranks, xs = Ranks(2), [torch.ones(TWO_SEGMENTS) for _ in range(2)]
-    kept = [Again(lambda call: True) for _ in range(2)]
+    kept = [Again((rank, 2), lambda call: True) for rank in range(2)]
     first, second = (
-        ranks.run("direct", lambda rank: kept[rank].call(calls.all_reduce, xs[rank], SUM, 2))
+        ranks.run("direct", lambda rank: kept[rank].call(calls.all_reduce, xs[rank], SUM))
         for _ in range(2)
     )
     assert all(call.script is None for call in (*first, *second))
@@ -207,7 +207,7 @@ def test_an_observer_sees_every_turn_with_what_the_chunks_then_held():
 
         return observe if rank == 0 else None
 
-    Ranks(2).run("ring", lambda rank: calls.all_reduce(xs[rank], SUM, 2), observer_of)
+    Ranks(2).run("ring", lambda rank: calls.all_reduce(xs[rank], SUM, rank, 2), observer_of)
     assert seen == [(0, {0: [2, 2], 1: [1, 1]}), (1, {0: [2, 2], 1: [2, 2]})]
 
 

@@ -24,7 +24,7 @@ def pair(request):
 
 def test_a_counter_that_is_there_is_not_waited_for(pair):
     first, second = pair
-    first.raise_to(READY, 5, [1])
+    first.raise_to(READY, 5, first.with_counters([1]))
     second.wait(0, READY, 5, Patience(5))
     second.wait(0, READY, 3, Patience(5))
     assert second.theirs[0][READY] == 5
@@ -32,8 +32,8 @@ def test_a_counter_that_is_there_is_not_waited_for(pair):
 
 def test_counters_are_apart(pair):
     first, second = pair
-    first.raise_to(READY, 5, [1])
-    first.raise_to(DONE, 2, [1])
+    first.raise_to(READY, 5, first.with_counters([1]))
+    first.raise_to(DONE, 2, first.with_counters([1]))
     second.wait(0, DONE, 2, Patience(5))
     with pytest.raises(TimedOut):
         second.wait(0, DONE, 3, Patience(0.01))
@@ -53,7 +53,7 @@ def test_a_sleeper_is_woken(pair):
     thread.start()
     while not slept:
         thread.join(0.001)
-    first.raise_to(READY, 1, [1])
+    first.raise_to(READY, 1, first.with_counters([1]))
     thread.join(5)
     assert not thread.is_alive()
 
@@ -63,9 +63,9 @@ def test_many_rounds_to_and_fro(pair):
 
     def play(me, other):
         for k in range(1, 2000):
-            me.raise_to(READY, k, [1 - me.rank])
+            me.raise_to(READY, k, me.with_counters([1 - me.rank]))
             me.wait(other, READY, k, Patience(20))
-            me.raise_to(DONE, k, [1 - me.rank])
+            me.raise_to(DONE, k, me.with_counters([1 - me.rank]))
             me.wait(other, DONE, k, Patience(20))
 
     thread = threading.Thread(target=play, args=(second, 0))
@@ -95,7 +95,7 @@ def test_only_who_waits_for_this_is_rung():
         (for_whom(3, READY), 5, False),
     ]:
         pages[1][ASLEEP], pages[1][ASLEEP + 1] = asleep, wanted
-        first.raise_to(READY, 5, [1])
+        first.raise_to(READY, 5, first.with_counters([1]))
         assert bool(rung) == rings
         rung.clear()
     first.close()
@@ -107,7 +107,7 @@ def test_the_bell_of_a_rank_that_is_gone_may_be_rung():
     first, second = Tokens(0, pages[0]), Tokens(1, pages[1])
     first.meet(1, pages[1], os.getpid(), second.bell)
     second.close()
-    first.raise_to(READY, 1, [1])
+    first.raise_to(READY, 1, first.with_counters([1]))
     first.close()
 
 
