@@ -80,7 +80,7 @@ class MailWork(Work):
 def send(member, parcel, peer, tag, outputs, closing):
     """Post a send of a `Parcel` to a group rank; a Work."""
     member.usable(parcel.words)
-    site = call_site()
+    site = call_site(4)
     written_at, head = parcel.head
     if written_at != site:
         head = _head(member, parcel, site, tag)
@@ -104,7 +104,7 @@ def _head(member, parcel, site, tag):
 def receive(member, parcel, peer, tag, outputs, closing):
     """Post a receive from a group rank, or from anybody (None); a Work."""
     member.usable(parcel.words)
-    words = f"{parcel.words} at {call_site()}"
+    words = f"{parcel.words} at {call_site(4)}"
     work = MailWork(member, "recv", parcel, words, peer, tag, outputs, closing)
     member.mail.receive(work.letter)
     return _open(member, work)

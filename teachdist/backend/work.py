@@ -31,17 +31,17 @@ class Work(dist.Work):
     """
 
     veil = None
+    error = None
+    source = None
+    over = False
+    _waited_for = None  # an event, made by the first who must block
+    _future = None
+    _base = None
 
     def __init__(self, outputs, closing=None):
         super().__init__()
         self.outputs = outputs
-        self.error = None
-        self.source = None
-        self.over = False
         self._closing = closing
-        self._waited_for = None  # an event, made by the first who must block
-        self._future = None
-        self._base = None
         self._lock = threading.Lock()
 
     def finish(self, error=None):

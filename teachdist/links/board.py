@@ -148,15 +148,19 @@ class Page:
         SINCE.pack_into(self._map, slot + SINCE_AT, monotonic())
 
     def begin_mail(self, generation, call):
-        """Say that a send or receive is being waited for; a token for `end_mail`."""
+        """Say that a send or receive is being waited for; its number, for `end_mail`."""
         self._mails = number = self._mails + 1
         self._write(CALLS + number % MAILS, IN_CALL, generation, number, call, 0)
-        return number, generation, call
+        return number
 
-    def end_mail(self, token):
+    def end_mail(self, number):
         """The send or receive is over."""
-        number, generation, call = token
-        self._write(CALLS + number % MAILS, IDLE, generation, number, call, 0)
+        self._end(CALLS + number % MAILS)
+
+    def _end(self, slot):
+        at = SLOTS_AT + slot * SLOT
+        self._map[at + STATE] = IDLE
+        SINCE.pack_into(self._map, at + SINCE_AT, monotonic())
 
     def _write(self, slot, state, generation, number, call, fingerprint):
         text = call.encode()[:TEXT]

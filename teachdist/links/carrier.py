@@ -53,8 +53,8 @@ class Carrier:
         """Begin to send a letter: `head` (header, words, length), then its buffer."""
         if letter.peer == self.roster.rank:
             header = Header.unpack(head[:SIZE])
-            words = head[SIZE : SIZE + header.words].decode(errors="replace")
-            self.desk.take(Arrived(letter.peer, header, words, bytes(letter.buffer)))
+            said = head[SIZE : SIZE + header.words]
+            self.desk.take(Arrived(letter.peer, header, said, bytes(letter.buffer)))
             self.settled.append((letter, None))
             return
         head = memoryview(head)
@@ -125,13 +125,15 @@ class Carrier:
         """
         channel = self.sockets.connections[peer]
         while True:
-            head = channel.take(SIZE) or (yield from channel.gather(SIZE))
-            header = Header.unpack(head)
+            while channel.can_stir and not channel.stirred():
+                yield
+            head = channel.take(SIZE) or bytes((yield from channel.gather(SIZE)))
+            header = Header.read(head)
             if header.kind == GOODBYE:
                 raise EOFError
             words, length = header.words, header.words + 8 * header.chunks
             rest = channel.take(length) or (yield from channel.gather(length))
-            message = Arrived(peer, header, rest[:words].decode(errors="replace"), None)
+            message = Arrived(peer, header, rest[:words], None)
             letter = self.desk.claim(message)
             wrong = None if letter is None else misfit(letter, message)
             if letter is not None and wrong is None:

@@ -37,12 +37,17 @@ class Letter:
 
 
 class Arrived:
-    """A message in memory."""
+    """A message in memory. said: its words, as bytes."""
 
-    __slots__ = ("data", "header", "source", "words")
+    __slots__ = ("data", "header", "said", "source")
 
-    def __init__(self, source, header, words, data):
-        self.source, self.header, self.words, self.data = source, header, words, data
+    def __init__(self, source, header, said, data):
+        self.source, self.header, self.said, self.data = source, header, said, data
+
+    @property
+    def words(self):
+        """What the sender says of it, with its place in the sender's program."""
+        return bytes(self.said).decode(errors="replace")
 
 
 class Desk:

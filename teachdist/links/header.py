@@ -34,6 +34,9 @@ MAX_WORDS = 4096
 MAX_CHUNKS = 1 << 20
 MAX_LENGTH = 1 << 46
 
+_read = {}  # bytes of a header -> Header: a loop sends the same messages again and again
+MOST_READ = 256
+
 
 @dataclass(slots=True)
 class Header:
@@ -106,6 +109,16 @@ class Header:
             chunks,
             length,
         )
+
+    @classmethod
+    def read(cls, data):
+        """The same for bytes that often come again; nobody may change the answer."""
+        known = _read.get(data)
+        if known is None:
+            if len(_read) >= MOST_READ:
+                _read.clear()
+            known = _read[data] = cls.unpack(data)
+        return known
 
     def message(self, round_, segment, words, lengths):
         """A message's bytes up to its payload: header, words, the chunks' lengths."""

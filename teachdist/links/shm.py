@@ -193,4 +193,5 @@ class ShmLinks:
             self.signals.close()
             os.close(self.memory)
             self.slabs.clear()
+            self._readers.clear()
             self.memory = self.mine = self._words = self._bytes = None

@@ -65,13 +65,14 @@ class RingChannel(Channel):
         if RING - (self._written - self._words[_READ[self._side]]) < len(head) + len(body):
             return False
         for data in (head, body):
-            at = self._written % RING
-            first = min(len(data), RING - at)
-            start = self._out + at
-            self._bytes[start : start + first] = data[:first]
-            if first < len(data):
-                self._bytes[self._out : self._out + len(data) - first] = data[first:]
-            self._written += len(data)
+            at, size = self._written % RING, len(data)
+            start, first = self._out + at, RING - at
+            if size <= first:
+                self._bytes[start : start + size] = data
+            else:
+                self._bytes[start : start + first] = data[:first]
+                self._bytes[self._out : self._out + size - first] = data[first:]
+            self._written += size
         self._words[_WRITTEN[self._side]] = self._written
         self._wake_other()
         return True
@@ -105,20 +106,24 @@ class RingChannel(Channel):
         return True
 
     def take(self, count):
-        """`count` bytes if they are in the ring in one piece; else None."""
-        words, side = self._words, 1 - self._side
-        at = self._read % RING
-        if not 0 < count <= min(words[_WRITTEN[side]] - self._read, RING - at):
+        """`count` bytes if they are in the ring in one piece; else None.
+
+        The other side is not woken: the `fill` that ends every message does so.
+        """
+        words, side, read = self._words, 1 - self._side, self._read
+        at = read % RING
+        if not 0 < count <= words[_WRITTEN[side]] - read or count > RING - at:
             return None
-        data = bytes(self._bytes[self._in + at : self._in + at + count])
-        self._read += count
-        words[_READ[side]] = self._read
-        self._wake_other()
+        start = self._in + at
+        data = bytes(self._bytes[start : start + count])
+        self._read = words[_READ[side]] = read + count
         return data
 
     def fill(self, view):
         """Receive until `view` is full; yields whenever nothing is there (a generator)."""
         words, side = self._words, 1 - self._side
+        if not view:
+            self._wake_other()
         while view:
             at = self._read % RING
             there = words[_WRITTEN[side]] - self._read
@@ -155,9 +160,9 @@ class RingChannel(Channel):
         return 0 if self._ended else select.POLLIN
 
     def stirred(self):
-        """Whether something has come, or room has been made for what waits."""
+        """Whether something has come, be it the end, or room has been made for what waits."""
         words, side = self._words, self._side
-        if words[_WRITTEN[1 - side]] != self._read:
+        if words[_WRITTEN[1 - side]] != self._read or self._ended:
             return True
         return bool(self.queue) and self._written - words[_READ[side]] < RING
 
