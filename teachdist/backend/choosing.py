@@ -5,6 +5,7 @@ last the cost model (`collectives/choose.py`). The model needs to know what mess
 ranks that believe in different numbers would choose different algorithms and wait for messages
 that nobody sends. So rank 0 leaves its numbers in the store when the group is made, and every
 rank reads them when it first needs them: no rank waits for another, and all compute with the same.
+In the same way all follow rank 0 in whether ranks of one host share memory.
 
 TEACHDIST_TOPOLOGY names a preset ("shared_memory", "ethernet", ...) or a file that `teachdist
 calibrate` wrote. Without it the placement decides (one host, or several), and whether rank 0 wants
@@ -16,15 +17,17 @@ The sizes of an all_to_all may differ between ranks, so its algorithm must not d
 import json
 import os
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 
 from teachdist.backend.options import chosen_by_user
 from teachdist.backend.own_files import load_own_files
 from teachdist.collectives import Topology, choose, get
 from teachdist.collectives.own import ensure_proven
+from teachdist.links.exchange import SEGMENT, SOCKET_SEGMENT
 from teachdist.links.roster import shm_wanted
 
-_KEY = "topology"
+_KEY = "believes"
 
 
 class Chooser:
@@ -38,8 +41,8 @@ class Chooser:
         load_own_files()
         if rank == 0:
             given = given_topology()
-            fields = {"shared": shm_wanted()} if given is None else asdict(given)
-            store.set(_KEY, json.dumps(fields))
+            believes = {"memory": shm_wanted(), "topology": given and asdict(given)}
+            store.set(_KEY, json.dumps(believes))
 
     def algorithm(self, call, hosts):
         """The name of the algorithm for `call`; `hosts` has the host of each rank."""
@@ -65,10 +68,25 @@ class Chooser:
     def topology(self, hosts):
         """What messages cost, as rank 0 has said when the group was made."""
         if self._topology is None:
-            fields = json.loads(self._store.get(_KEY))
-            given = "alpha" in fields
-            self._topology = Topology(**fields) if given else by_placement(hosts, **fields)
+            given = self._believes["topology"]
+            self._topology = Topology(**given) if given else by_placement(hosts, self.memory)
         return self._topology
+
+    @property
+    def memory(self):
+        """Whether ranks of one host are to share memory, as rank 0 has said."""
+        return self._believes["memory"]
+
+    def segment(self, hosts):
+        """Bytes that a rank publishes in one turn; smaller if that has to fit into shared memory.
+
+        Where each rank has a host of its own there is none to share.
+        """
+        return SEGMENT if self.memory and len(set(hosts)) < self._size else SOCKET_SEGMENT
+
+    @cached_property
+    def _believes(self):
+        return json.loads(self._store.get(_KEY))
 
 
 LARGE = 1 << 26  # bytes at which an all_to_all sends every block straight to its reader
@@ -77,7 +95,10 @@ LARGE = 1 << 26  # bytes at which an all_to_all sends every block straight to it
 def by_placement(hosts, shared=True):
     """The preset for ranks on one host, or on several, that share memory or use sockets alone."""
     if len(set(hosts)) == 1:
-        return Topology.preset("shared_memory" if shared else "loopback")
+        # Sockets of one host have no ports that work by themselves: its processors copy every
+        # byte, as with shared memory, and detours of large data over other ranks only add copies.
+        preset = Topology.preset("shared_memory" if shared else "loopback")
+        return replace(preset, shared=True)
     return replace(Topology.preset("ethernet"), shared=shared)
 
 

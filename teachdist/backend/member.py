@@ -233,7 +233,7 @@ class Member:
         self.routes.hosts = self.roster.hosts(patience)
         self.roster.watch_all(patience)
         self._introduce()
-        self.links.meet(patience)
+        self.links.meet(patience, self._chooser.memory)
 
     def _recorder(self, call, words, sequence, route):
         return tracing.recorder(

@@ -66,7 +66,7 @@ class Routes:
             header = Header(
                 self.number, self.generation, 0, fingerprint=self._number((*kind, name))
             )
-            exchange = Exchange(header, made.width)
+            exchange = Exchange(header, made.width, self.chooser.segment(self.hosts))
             same = self._number(kind)
             route = Route(get(call.op, name), made, same, changes, exchange, marked(name))
             self._known[key] = route

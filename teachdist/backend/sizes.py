@@ -19,7 +19,7 @@ def lengths(call, todo, links, exchange, sources):
     given = [_given(todo, r) for r in range(size)]
     mine = torch.tensor([sources[chunk].numel() for chunk in given[rank]])
     theirs = {r: torch.empty(len(chunks), dtype=torch.int64) for r, chunks in enumerate(given)}
-    before = Exchange(exchange.header, round_.width)
+    before = Exchange(exchange.header, round_.width, exchange.segment)
     before.begin(exchange.header.sequence, exchange.words, lambda: exchange.patience)
     script = write(round_.turns, {rank: mine}, theirs, None, torch.int64)
     play(script, call, links, before)

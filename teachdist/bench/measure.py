@@ -62,15 +62,15 @@ def measure(op, nbytes, rank, size, groups, seconds):
     """One row: the times of a case on every group, in seconds per call."""
     case = CASES[op](max(1, nbytes // 4), rank, size)
     for group in groups.values():
-        case.fresh()
+        alone(case.fresh)
         case.call(group)
-        case.check()
+        alone(case.check)
         case.call(group)
     count = calls_per_block(case, groups["gloo"], seconds)
     times = {name: [] for name in groups}
     for _ in range(BLOCKS):
         for name, group in groups.items():
-            case.fresh()
+            alone(case.fresh)
             dist.barrier()
             began = time.perf_counter()
             for _ in range(count):
@@ -86,6 +86,14 @@ def measure(op, nbytes, rank, size, groups, seconds):
         "seconds": {name: statistics.median(spent) for name, spent in times.items()},
         "blocks": times,
     }
+
+
+def alone(job):
+    """Do it in one thread: torch's others would go on spinning, 8 ms of what is measured next."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    job()
+    torch.set_num_threads(threads)
 
 
 def calls_per_block(case, group, seconds):

@@ -43,8 +43,12 @@ class Links:
         self._shm = None
         self._wanted = shm_wanted()
 
-    def meet(self, patience):
-        """Settle the kind of link with every peer; once, before the first turn."""
+    def meet(self, patience, memory=True):
+        """Settle the kind of link with every peer; once, before the first turn.
+
+        memory: whether the group shares memory at all, the same on all ranks.
+        """
+        self._wanted = self._wanted and memory
         cards = {peer: self.roster.card(peer, patience) for peer in range(self.roster.size)}
         here = {p for p, card in cards.items() if card.host == self.roster.host} - {
             self.roster.rank

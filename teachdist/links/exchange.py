@@ -16,8 +16,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 # Bytes that a rank publishes in one turn. Small enough to stay in a processor's cache while
-# others read it, large enough to outweigh a turn's overhead.
+# others read it, large enough to outweigh a turn's overhead. A turn over sockets has more of that,
+# and what goes through the system leaves the cache anyway.
 SEGMENT = 1 << 20
+SOCKET_SEGMENT = 1 << 24
 ALIGN = 64
 # Room in front for the chunks' lengths, 8 bytes each.
 TABLE = 4096
@@ -29,15 +31,26 @@ class Exchange:
     """One kind of collective on the links; `begin` makes it the next call of that kind.
 
     header: who and what (group, generation, sequence, fingerprint). words: the call in words, with
-    its place in the user's program. width: the most chunks that a rank publishes in one turn.
+    its place in the user's program. width: the most chunks that a rank publishes in one turn;
+    segment: the most bytes.
     """
 
-    __slots__ = ("_patience", "_patient", "first", "header", "piece", "table", "told", "words")
+    __slots__ = (
+        "_patience",
+        "_patient",
+        "first",
+        "header",
+        "piece",
+        "segment",
+        "table",
+        "told",
+        "words",
+    )
 
-    def __init__(self, header, width):
-        self.header = header
+    def __init__(self, header, width, segment=SEGMENT):
+        self.header, self.segment = header, segment
         # Bytes for the lengths of the chunks of a turn; the most bytes of one chunk in one turn.
-        self.table, self.piece = layout(width)
+        self.table, self.piece = layout(width, segment)
 
     def begin(self, sequence, words, patient):
         """Call number `sequence` of the group begins; `patient()` makes its `Patience`."""
@@ -91,13 +104,13 @@ class Want(NamedTuple):
 
 
 @lru_cache
-def layout(width):
+def layout(width, segment=SEGMENT):
     """(bytes for lengths, bytes for each chunk) of a turn that publishes `width` chunks.
 
     A chunk gets a multiple of `ALIGN`, so that every kind of element fits without being cut.
     """
     table = -(-8 * width // ALIGN) * ALIGN
-    room = min(SEGMENT, SEGMENT + TABLE - table)
+    room = min(segment, segment + TABLE - table)
     piece = room // width // ALIGN * ALIGN
     if piece < ALIGN:
         raise ValueError(f"an algorithm that sends {width} chunks in one round: too many pieces")

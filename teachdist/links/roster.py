@@ -193,7 +193,10 @@ class Roster:
 
 def shm_wanted():
     """Whether ranks of one host are to share memory: unless TEACHDIST_SHM=0."""
-    return os.environ.get("TEACHDIST_SHM") != "0"
+    said = os.environ.get("TEACHDIST_SHM", "1")
+    if said not in ("0", "1"):
+        raise ValueError(f"TEACHDIST_SHM={said}: expected 1 (share memory, the default) or 0")
+    return said == "1"
 
 
 def until_ready(ask, peer, patience):

@@ -136,22 +136,30 @@ class Rooms:
     """
 
     MOST = 16  # kept for one kind of chunk, and kinds
+    MOST_BYTES = 1 << 26  # kept in all
 
     def __init__(self):
         self._free = {}  # (elements, dtype) -> tensors
+        self._bytes = 0  # of them all
 
     def take(self, numel, dtype):
         """A flat tensor; what is in it is of no use."""
         free = self._free.get((numel, dtype))
-        return free.pop() if free else scratch(numel, dtype)
+        if not free:
+            return scratch(numel, dtype)
+        tensor = free.pop()
+        self._bytes -= tensor.nbytes
+        return tensor
 
     def give_back(self, tensor):
         """It may be overwritten from now on."""
-        if len(self._free) > self.MOST:
+        if len(self._free) > self.MOST or self._bytes > self.MOST_BYTES:
             self._free.clear()
+            self._bytes = 0
         free = self._free.setdefault((tensor.numel(), tensor.dtype), [])
         if len(free) < self.MOST:
             free.append(tensor)
+            self._bytes += tensor.nbytes
 
 
 def receiving(channel, peer, exchange, step, chunks, rooms):
