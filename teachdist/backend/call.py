@@ -42,11 +42,6 @@ class Call:
     kept: object = None  # see `again.py`
     script: object = None
 
-    @property
-    def unfinished(self):
-        """Whether something is left to do after the last round."""
-        return self.after or self.write_back or self.then
-
     def writes(self, tensor, values):
         """Note that `values` (flat) must be copied back when it is not a view of `tensor`."""
         if not is_view_of(values, tensor):

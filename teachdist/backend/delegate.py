@@ -57,7 +57,7 @@ class Delegating(Backend):
         if hasattr(opts, "asyncOp"):
             opts.asyncOp = True
         closing = opened(call.title, call.inputs)
-        with member.numbering:
+        with member.turns.lock:
             number = member.sequence = member.sequence + 1
             # The board first: when the others' data has come, they can see what it was.
             same = member.routes._number(call.agree)
@@ -76,14 +76,14 @@ class Delegating(Backend):
                         record.done()
                     work.finish()
 
-            here = not asynchronous and member._turns.mine()
+            here = not asynchronous and member.turns.mine()
             if not here:
-                member._turns.submit(job)
+                member.turns.submit(job)
         if here:
             try:
                 job()
             finally:
-                member._turns.over()
+                member.turns.over()
         if not asynchronous:
             work.wait()
         return self._batched(work)

@@ -27,7 +27,7 @@ def execute(call, plan, links, exchange, observer=None):
         play(call.script, call, links, exchange)
     else:
         _execute(call, plan, links, exchange, observer)
-    if call.unfinished:
+    if call.after or call.write_back or call.then:
         call.complete()
 
 

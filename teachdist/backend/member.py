@@ -11,7 +11,6 @@ next generation's cards, and every process group, model and mesh that uses it st
 
 import logging
 import os
-import threading
 import time
 from datetime import timedelta
 from functools import partial
@@ -29,6 +28,7 @@ from teachdist.backend.route import Routes
 from teachdist.backend.turns import Turns
 from teachdist.backend.unheard import Unheard
 from teachdist.backend.work import DONE, Work
+from teachdist.collectives.catalog import choices
 from teachdist.diagnose import Door, View, Watch, call_site, poison, stacks
 from teachdist.diagnose.log import log
 from teachdist.diagnose.survey import leave_card
@@ -62,8 +62,7 @@ class Member:
         self.shared = dist.PrefixStore(f"teachdist/{identity.key}", identity.store)
         self.page = Page(rank, identity.about(self))
         self.world = identity.world
-        self._turns = Turns(f"teachdist-{name}")
-        self.numbering = threading.Lock()  # numbers are given in the order of turns
+        self.turns = Turns(f"teachdist-{name}")
         self.number = number_of(identity.key)
         self.again = Again((rank, size), self._right)
         self._chooser = Chooser(self.shared, rank, size, options)
@@ -94,7 +93,7 @@ class Member:
 
     def drain(self):
         """Wait until what this rank has under way is over."""
-        self._turns.drain()
+        self.turns.drain()
 
     def hang_up(self):
         """Close all connections of this generation."""
@@ -120,20 +119,20 @@ class Member:
             failure.usable(self, calls[0].words)
         site = call_site(3)
         here = not asynchronous and closing is None
-        with self.numbering:
+        with self.turns.lock:
             first = self.sequence + 1
             self.sequence += len(calls)
-            here = here and self._turns.mine()
+            here = here and self.turns.mine()
             if not here:
                 work = Work(calls[0].outputs if outputs is None else outputs, closing)
                 if asynchronous and poison.on():
                     work.veil = self._veil(calls)
-                self._turns.submit(lambda: self._job(work, first, calls, site, opts, inputs))
+                self.turns.submit(lambda: self._job(work, first, calls, site, opts, inputs))
         if here:
             try:
                 self._in_turn(first, calls, site, opts)
             finally:
-                self._turns.over()
+                self.turns.over()
             return DONE
         if not asynchronous:
             try:
@@ -251,7 +250,7 @@ class Member:
 
     def _right(self, call):
         """Whether a kept call may run by its old script."""
-        return call.route.fresh and not (tracing.active() or poison.on())
+        return call.route.changes == choices.changes and not (tracing.active() or poison.on())
 
     def _log_call(self, sequence, words, algorithm, took):
         me, took = self.who(self.rank), took * 1e6
@@ -305,7 +304,7 @@ class Member:
         """Leave the group: finish what is queued, let sends go out, hang up."""
         if self.left or self.pid != os.getpid():
             return
-        self._turns.stop()
+        self.turns.stop()
         self.left = True
         self.again.forget()
         log.info('%s leaves group "%s"', self.who(self.rank), self.title)

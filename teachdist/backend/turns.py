@@ -18,7 +18,11 @@ from teachdist.links.waiting import TICK
 
 
 class Turns:
-    """Runs jobs (callables that raise nothing) in order."""
+    """Runs jobs (callables that raise nothing) in order.
+
+    lock: to be held by who calls `mine` or `submit`, and while he takes the call's number, so that
+    numbers are given in the order of turns.
+    """
 
     def __init__(self, name):
         self._name = name
@@ -26,45 +30,43 @@ class Turns:
         self._thread = None
         self._open = 0
         self._draining = 0
-        self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
+        self.lock = threading.Lock()
+        self._idle = threading.Condition(self.lock)
         self._running = threading.Lock()
 
     def submit(self, job):
         """Have job() run after those before it, on the group's thread."""
-        with self._lock:
-            self._open += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+        self._open += 1
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
         self._queue.put(job)
 
     def mine(self):
         """Whether nobody is before this thread; if so the turn is taken until `over`."""
-        with self._lock:
-            if self._open:
-                return False
-            self._open = 1
-        self._running.acquire()
+        if self._open:
+            return False
+        self._open = 1
+        self._running.acquire()  # at once: nobody is running
         return True
 
     def over(self):
         """This thread's turn, which `mine` has taken, is over."""
         self._running.release()
-        with self._lock:
+        with self.lock:
             self._open -= 1
             if self._draining and not self._open:
                 self._idle.notify_all()
 
     def _over(self):
-        with self._lock:
+        with self.lock:
             self._open -= 1
             if self._draining and not self._open:
                 self._idle.notify_all()
 
     def drain(self):
         """Wait until everything submitted is over (each job has a deadline of its own)."""
-        with self._lock:
+        with self.lock:
             self._draining += 1
             while self._open:
                 self._idle.wait(TICK)
