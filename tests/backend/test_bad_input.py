@@ -4,6 +4,7 @@ Each case is made by rank 1 alone. The error names what is wrong, the number of 
 it was, and then all ranks make the right call, which could not work if anything had been sent.
 """
 
+import pickle
 import warnings
 
 import pytest
@@ -39,6 +40,14 @@ def overlapping():
 
 
 TWICE = [torch.zeros(6)] * N
+
+
+def unpicklable():
+    """Made anew where it is used, so that pickle does not find it by its name."""
+
+
+unpicklable.__qualname__ = "somewhere.<locals>.unpicklable"
+UNPICKLED = (AttributeError, TypeError, pickle.PicklingError)
 
 # (a call that is wrong, exception, what its message must say); rooted calls have rank 1 as the root
 BAD = {
@@ -137,7 +146,52 @@ BAD = {
         (lambda: dist.recv(ones(), 1), ValueError, "rank"),
         (lambda: dist.recv(overlapping(), 0), ValueError, "several elements"),
     ],
+    "all_gather_object": [
+        (lambda: dist.all_gather_object([None] * N, unpicklable), UNPICKLED, "pickle"),
+    ],
+    "broadcast_object_list": [
+        (lambda: dist.broadcast_object_list([1, unpicklable], 1), UNPICKLED, "pickle"),
+        (lambda: dist.broadcast_object_list([1, 2], 9), ValueError, "9"),
+    ],
+    "gather_object": [
+        (lambda: dist.gather_object(unpicklable, [None] * N, 1), UNPICKLED, "pickle"),
+        (lambda: dist.gather_object("x", None, 1), ValueError, "gather_list"),
+        (lambda: dist.gather_object("x", [None] * N, 0), ValueError, "gather_list"),
+    ],
+    "scatter_object_list": [
+        (lambda: dist.scatter_object_list([None], [unpicklable] * N, 1), UNPICKLED, "pickle"),
+        (lambda: dist.scatter_object_list([], ["x"] * N, 1), ValueError, "output_list"),
+    ],
+    "send_object_list": [
+        (lambda: dist.send_object_list([unpicklable], 0), UNPICKLED, "pickle"),
+        (lambda: dist.send_object_list(["x"], 1), ValueError, "rank"),
+    ],
+    "all_reduce_coalesced": [
+        (lambda: dist.all_reduce_coalesced([ones(), overlapping()]), ValueError,
+         "tensor has several elements"),
+        (lambda: dist.all_reduce_coalesced([ones()], dist.ReduceOp.BAND), ValueError, "BAND"),
+    ],
+    "all_gather_coalesced": [
+        (lambda: dist.all_gather_coalesced([several(2)], [ones()]), ValueError, "3"),
+    ],
+    "coalescing_manager": [
+        (lambda: at_once(lambda: dist.all_reduce(overlapping())), ValueError,
+         "tensor has several elements"),
+        (lambda: at_once(lambda: dist.all_gather_into_tensor(ones(17), ones())), ValueError,
+         "output has 17"),
+    ],
+    "batch_isend_irecv": [
+        (lambda: dist.batch_isend_irecv([dist.P2POp(dist.irecv, overlapping(), 0)]), ValueError,
+         "several elements"),
+        (lambda: dist.P2POp(dist.send, ones(), 0), ValueError, "isend"),
+    ],
 }  # fmt: skip
+
+
+def at_once(call):
+    """Inside of what collects several calls into one."""
+    with dist._coalescing_manager():
+        call()
 
 
 def right(name):
@@ -164,6 +218,29 @@ def right(name):
         "recv": lambda: (
             [lambda: dist.send(x, 1), lambda: dist.recv(out, 0)][mine]() if rank < 2 else None
         ),
+        "all_gather_object": lambda: dist.all_gather_object([None] * N, "x"),
+        "broadcast_object_list": lambda: dist.broadcast_object_list([1, "x"], 1),
+        "gather_object": lambda: dist.gather_object("x", [None] * N if mine else None, 1),
+        "scatter_object_list": lambda: dist.scatter_object_list([None], ["x"] * N, 1),
+        "send_object_list": lambda: (
+            [lambda: dist.recv_object_list([None], 1), lambda: dist.send_object_list(["x"], 0)][
+                mine
+            ]()
+            if rank < 2
+            else None
+        ),
+        "all_reduce_coalesced": lambda: dist.all_reduce_coalesced([x, out]),
+        "all_gather_coalesced": lambda: dist.all_gather_coalesced([[o] for o in outs], [x]),
+        "coalescing_manager": lambda: at_once(lambda: dist.all_reduce(x)),
+        "batch_isend_irecv": lambda: [
+            work.wait()
+            for work in dist.batch_isend_irecv(
+                [
+                    dist.P2POp(dist.isend, x, (rank + 1) % N),
+                    dist.P2POp(dist.irecv, out, (rank - 1) % N),
+                ]
+            )
+        ],
     }
     calls[name]()
 

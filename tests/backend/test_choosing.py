@@ -11,7 +11,11 @@ import torch
 import torch.distributed as dist
 from ranks import shared_pool
 
+from teachdist.backend import members
+from teachdist.backend.choosing import Chooser
+from teachdist.backend.options import Options
 from teachdist.collectives import Recv, Reduce, Send, get
+from teachdist.links.exchange import SEGMENT, SOCKET_SEGMENT
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "own_algorithm"
@@ -115,3 +119,47 @@ def test_the_example_is_an_algorithm_for_any_number_of_ranks():
         assert get("all_reduce", "mine").served == "any number of ranks"
     finally:
         remove("all_reduce", "mine")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hosts", "segment"),
+    [
+        ("1", (0, 0, 0, 0), SEGMENT),
+        ("0", (0, 0, 0, 0), SOCKET_SEGMENT),
+        ("1", (0, 0, 1, 1), SEGMENT),
+        ("1", (0, 1, 2, 3), SOCKET_SEGMENT),  # nobody to share memory with
+    ],
+)
+def test_all_ranks_follow_rank_0_in_sharing_memory(monkeypatch, wanted, hosts, segment):
+    """What fits into a turn depends on it, so a rank must not follow its own environment."""
+    store = dist.HashStore()
+    monkeypatch.setenv("TEACHDIST_SHM", wanted)
+    Chooser(store, 0, 4, Options())
+    monkeypatch.setenv("TEACHDIST_SHM", "10"[int(wanted)])
+    other = Chooser(store, 1, 4, Options())
+    assert other.memory is (wanted == "1")
+    assert other.segment(hosts) == segment
+
+
+def test_a_wish_that_is_none(monkeypatch):
+    monkeypatch.setenv("TEACHDIST_SHM", "maybe")
+    with pytest.raises(ValueError, match="TEACHDIST_SHM=maybe: expected 1"):
+        Chooser(dist.HashStore(), 0, 4, Options())
+
+
+def test_one_rank_wants_sockets_and_another_memory():
+    """Rank 0 decides; large data goes through, in whichever pieces."""
+
+    def job():
+        os.environ["TEACHDIST_SHM"] = str(int(dist.get_rank() != 0))
+        try:
+            group = dist.new_group(backend="teachdist")
+            x = torch.ones(5 << 18)
+            dist.all_reduce(x, group=group)
+            (member,) = [m for m in members() if m.name == group.group_name]
+            kinds = {type(link).__name__ for link in member.links.kinds.values()}
+        finally:
+            del os.environ["TEACHDIST_SHM"]
+        return x.unique().tolist(), kinds
+
+    assert shared_pool(3, "teachdist").run(job) == [([3.0], {"TcpLinks"})] * 3

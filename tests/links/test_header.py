@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from teachdist.links import header
 from teachdist.links.header import (
     MAX_CHUNKS,
     MAX_LENGTH,
@@ -23,6 +24,14 @@ def test_a_message_begins_with_its_header():
     assert (read.round, read.segment, read.words, read.chunks, read.length) == (4, 9, 5, 2, 24)
     assert data[SIZE : SIZE + 5] == b"words"
     assert len(data) == SIZE + 5 + 16
+
+
+def test_headers_that_come_again_are_kept_but_not_for_ever():
+    many = [Header(1, 0, tag=tag).pack() for tag in range(2 * header.MOST_READ)]
+    for data in (*many, *many):
+        assert Header.read(data) == Header.unpack(data)
+    assert Header.read(many[-1]) is Header.read(bytes(many[-1]))
+    assert len(header._read) <= header.MOST_READ
 
 
 def test_a_header_survives_the_wire():
