@@ -19,6 +19,7 @@ from teachdist.backend.joining import join
 from teachdist.backend.options import Options
 from teachdist.backend.spelling import patch_spelling
 from teachdist.diagnose.log import configure
+from teachdist.switch import switch
 
 
 def create(backend_options, pg_options):
@@ -58,7 +59,7 @@ def register():
     patch_holder()
     patch_spelling()
     configure()
-    if os.environ.get("TEACHDIST_STORES") == "1":
+    if switch("TEACHDIST_STORES", False):
         importlib.import_module("teachdist.stores")  # it puts itself under tcp://, file://, env://
     if "teachdist" not in dist.Backend.backend_list:
         dist.Backend.register_backend(

@@ -53,10 +53,7 @@ class Turns:
     def over(self):
         """This thread's turn, which `mine` has taken, is over."""
         self._running.release()
-        with self.lock:
-            self._open -= 1
-            if self._draining and not self._open:
-                self._idle.notify_all()
+        self._over()
 
     def _over(self):
         with self.lock:

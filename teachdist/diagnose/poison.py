@@ -15,11 +15,12 @@ memory. Costs a copy's worth of memory for each pending output; nothing when off
 """
 
 import contextlib
-import os
 
 import torch
 
-_on = os.environ.get("TEACHDIST_POISON", "0") not in ("", "0")
+from teachdist.switch import switch
+
+_on = switch("TEACHDIST_POISON", False)
 
 
 def on():

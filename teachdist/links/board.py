@@ -143,9 +143,7 @@ class Page:
 
     def over(self, number):
         """The collective `number`, which `write` has shown, is over."""
-        slot = SLOTS_AT + number % CALLS * SLOT
-        self._map[slot + STATE] = IDLE
-        SINCE.pack_into(self._map, slot + SINCE_AT, monotonic())
+        self._end(number % CALLS)
 
     def begin_mail(self, generation, call):
         """Say that a send or receive is being waited for; its number, for `end_mail`."""

@@ -23,6 +23,7 @@ from teachdist.links.sockets import Sockets
 from teachdist.links.switchboard import COLLECTIVE, INQUIRY, MAIL, NEWS, hang_up, switchboard
 from teachdist.links.waiting import TICK
 from teachdist.links.window import Window, alive
+from teachdist.switch import switch
 
 
 @dataclass(frozen=True)
@@ -193,10 +194,7 @@ class Roster:
 
 def shm_wanted():
     """Whether ranks of one host are to share memory: unless TEACHDIST_SHM=0."""
-    said = os.environ.get("TEACHDIST_SHM", "1")
-    if said not in ("0", "1"):
-        raise ValueError(f"TEACHDIST_SHM={said}: expected 1 (share memory, the default) or 0")
-    return said == "1"
+    return switch("TEACHDIST_SHM", True)
 
 
 def until_ready(ask, peer, patience):

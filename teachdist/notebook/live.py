@@ -4,10 +4,10 @@ Only in a notebook, and not where output is recorded to be compared (``TEACHDIST
 last thing that a cell shows must not depend on how long it took.
 """
 
-import os
 import time
 
 from teachdist.notebook.outputs import collapse, errors_of, name_ranks, parts
+from teachdist.switch import switch
 
 FIRST_AFTER = 0.5  # seconds: a quick cell shows nothing but its final output
 EVERY = 0.3
@@ -20,7 +20,7 @@ def is_live():
 
     shell = get_ipython()
     in_notebook = shell is not None and getattr(shell, "kernel", None) is not None
-    return in_notebook and os.environ.get("TEACHDIST_LIVE", "1") != "0"
+    return in_notebook and switch("TEACHDIST_LIVE", True)
 
 
 class Live:

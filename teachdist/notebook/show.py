@@ -19,7 +19,6 @@ not stored at all (TEACHDIST_LIVE=0 marks a run that stores).
 
 import functools
 import json
-import os
 from html import escape
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from teachdist.pictures import charts, recorded, svg
 from teachdist.pictures.compared import predicted_beside_measured
 from teachdist.pictures.scene import scene
 from teachdist.pictures.still import still, words
+from teachdist.switch import switch
 
 VIEWS = {"bytes": charts.bytes_per_rank, "matrix": charts.matrix}
 TIMED = ("timeline", "cost")
@@ -205,7 +205,7 @@ def _show_prices(op, ranks, nbytes, topology, text):
 
 def _stores():
     """Whether the outputs of this run will be stored, or compared with stored ones."""
-    return os.environ.get("TEACHDIST_LIVE") == "0"
+    return not switch("TEACHDIST_LIVE", True)
 
 
 def in_live_notebook():

@@ -20,7 +20,8 @@ Names are loaded when first asked for: the server needs no torch.
 """
 
 import importlib
-import os
+
+from teachdist.switch import switch
 
 _PUBLIC = {
     "FileStore": "file",
@@ -49,5 +50,5 @@ def __dir__():
     return sorted({*globals(), *__all__})
 
 
-if os.environ.get("TEACHDIST_STORES") == "1":
+if switch("TEACHDIST_STORES", False):
     importlib.import_module(f"{__name__}.rendezvous").use_for_rendezvous()

@@ -1,0 +1,21 @@
+"""On, off, or an error."""
+
+import pytest
+
+from teachdist.switch import switch
+
+
+@pytest.mark.parametrize("default", [True, False])
+def test_on_off_or_what_is_usual(monkeypatch, default):
+    monkeypatch.delenv("TEACHDIST_SHM", raising=False)
+    assert switch("TEACHDIST_SHM", default) is default
+    for said, meant in (("1", True), ("0", False), ("", default), (" 1 ", True)):
+        monkeypatch.setenv("TEACHDIST_SHM", said)
+        assert switch("TEACHDIST_SHM", default) is meant
+
+
+@pytest.mark.parametrize("said", ["maybe", "true", "2", "-1"])
+def test_anything_else_is_an_error(monkeypatch, said):
+    monkeypatch.setenv("TEACHDIST_SHM", said)
+    with pytest.raises(ValueError, match=f"TEACHDIST_SHM={said}: expected 1"):
+        switch("TEACHDIST_SHM", True)
