@@ -60,7 +60,9 @@ class Execution:
         self.held: list[dict[int, Value]] = []
         for rank in range(size):
             start = self.definition.start(rank, size, root, self.chunks)
-            values = {bits: (bits, bits) for bits in set(start.values())}
+            # A rank's number begins the fingerprint, not its bit: Python takes the hash of an int
+            # modulo 2**61 - 1, so 1 << 1 and 1 << 62 have the same.
+            values = {bits: (bits, bits.bit_length()) for bits in set(start.values())}
             self.held.append({chunk: values[bits] for chunk, bits in start.items()})
         self.rounds = 0  # done so far
         self.messages = 0  # all chunks for one peer in one round are one message

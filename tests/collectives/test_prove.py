@@ -263,6 +263,32 @@ def test_different_orders_of_adding_are_told():
     assert "may differ in the last bits" in str(verdict)
 
 
+def test_orders_that_differ_by_ranks_61_apart_are_told_apart():
+    def two_sums(rank, size):
+        # All but 1 and 62 are summed on 63 and copied to 64; then 1 and 62 come in either order.
+        early = [r for r in range(size) if r not in (1, 62, 63)]
+        if rank == 63:
+            yield [Reduce(r, 0) for r in early]
+        else:
+            yield [Send(63, 0)] if rank in early else []
+        yield {63: [Send(64, 0)], 64: [Recv(63, 0)]}.get(rank, [])
+        for to_63, to_64 in ((1, 62), (62, 1)):
+            yield {
+                to_63: [Send(63, 0)],
+                to_64: [Send(64, 0)],
+                63: [Reduce(to_63, 0)],
+                64: [Reduce(to_64, 0)],
+            }.get(rank, [])
+        if rank == 63:
+            yield [Send(r, 0) for r in range(63)]
+        elif rank < 63:
+            yield [Recv(63, 0)]
+
+    verdict = prove(two_sums, "all_reduce", ranks=65)
+    assert verdict, verdict
+    assert verdict.same_bits is False
+
+
 def test_sizes_that_are_not_served():
     with pytest.raises(ValueError, match="number of ranks must be at least 1, got 0"):
         prove("ring", "all_reduce", ranks=0)
