@@ -14,7 +14,9 @@ from teachdist.collectives import (
     get,
     prove,
 )
+from teachdist.collectives.catalog import make
 from teachdist.collectives.prove import layouts
+from teachdist.collectives.symbolic import Execution
 
 ENTRIES = [(op, name) for op, names in catalog().items() for name in names]
 
@@ -287,6 +289,36 @@ def test_orders_that_differ_by_ranks_61_apart_are_told_apart():
     verdict = prove(two_sums, "all_reduce", ranks=65)
     assert verdict, verdict
     assert verdict.same_bits is False
+
+
+def test_several_values_for_one_chunk_beside_one_for_another():
+    def to_rank_0(rank, size):
+        if rank == 0:
+            yield Reduce(2, 1), Reduce(1, 0), Reduce(2, 0)
+        else:
+            yield tuple(Send(0, chunk) for chunk in range(rank))
+
+    run = Execution(make("all_reduce", to_rank_0, chunks=2), 3)
+    run.step()
+    assert {chunk: value[0] for chunk, value in run.held[0].items()} == {0: 0b111, 1: 0b101}
+    assert run.messages == 2
+
+
+def test_sending_twice_is_refuted():
+    def twice(rank, size):
+        yield (Send(1, 0), Send(1, 0)) if rank == 0 else Reduce(0, 0)
+
+    verdict = prove(twice, "all_reduce", ranks=2)
+    assert verdict.kind == "unmatched"
+    assert verdict.sentence == "round 0: rank 0 sends chunk 0 to rank 1 twice"
+
+
+def test_reducing_what_was_not_there_is_refuted_where_nothing_is_summed():
+    def adds(rank, size, *, root):
+        yield Send(1 - rank, 0) if rank == root else Reduce(1 - rank, 0)
+
+    verdict = prove(adds, "broadcast", ranks=2)
+    assert verdict.kind == "combine"
 
 
 def test_sizes_that_are_not_served():
