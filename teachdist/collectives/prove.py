@@ -18,7 +18,9 @@ summed), "endless", "stranger" (a yield of something else), "exception".
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from teachdist.collectives.catalog import find_op, get, make
@@ -132,8 +134,9 @@ def prove(
         for layout in _layouts(made, size, hosts):
             for root in _roots(made, size, roots):
                 try:
-                    run = Execution(made, size, root, layout)
-                    run.finish()
+                    with _collector_resting():
+                        run = Execution(made, size, root, layout)
+                        run.finish()
                 except Fault as fault:
                     return _counter_example(made, size, root, layout, fault)
                 same = same and run.same_order()
@@ -142,6 +145,22 @@ def prove(
     definition = definition_of(made.op)
     sums = definition.reduces and not definition.union
     return Proof(made.op, made.name, sizes, rounds, messages, same if sums else None, made)
+
+
+@contextmanager
+def _collector_resting():
+    """Without Python's search for reference cycles, which is left as it was found.
+
+    An execution holds p * p values and makes no cycles. To walk through all those values again and
+    again, for nothing, is nearly half of the time that a thousand ranks take.
+    """
+    found_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if found_on:
+            gc.enable()
 
 
 def resolve(algorithm, op=None, chunks=None) -> Algorithm:

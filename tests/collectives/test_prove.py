@@ -1,5 +1,6 @@
 """The checker finds what is wrong, says it in words, and accepts what is right."""
 
+import gc
 import re
 import sys
 
@@ -319,6 +320,29 @@ def test_reducing_what_was_not_there_is_refuted_where_nothing_is_summed():
 
     verdict = prove(adds, "broadcast", ranks=2)
     assert verdict.kind == "combine"
+
+
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("generator", [overwritten, "ring", raises])
+def test_the_garbage_collector_is_left_as_it_was_found(generator, on):
+    before = gc.isenabled()
+    try:
+        (gc.enable if on else gc.disable)()
+        prove(generator, "all_reduce", ranks=2)
+        assert gc.isenabled() is on
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_the_garbage_collector_comes_back_when_a_proof_is_broken_off():
+    def interrupted(rank, size):
+        yield ()
+        raise KeyboardInterrupt
+
+    assert gc.isenabled()
+    with pytest.raises(KeyboardInterrupt):
+        prove(interrupted, "all_reduce", ranks=2)
+    assert gc.isenabled()
 
 
 def test_sizes_that_are_not_served():
