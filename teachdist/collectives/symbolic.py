@@ -32,6 +32,9 @@ TOGETHER = (
 Value = tuple[int, int]
 NOTHING: Value = (0, 0)
 
+# What is under way in a round: (source, to, chunk) -> value.
+Wire = dict[tuple[int, int, int], Value]
+
 # What comes in for one rank: chunk, source, value, and Recv or Reduce.
 Arrival = tuple[int, int, Value, type]
 
@@ -83,12 +86,10 @@ class Execution:
         if all(mine is None for mine in actions):
             return None
         self.actions = actions = [mine or () for mine in actions]
-        wire = [self._send(rank, mine) for rank, mine in enumerate(actions)]
-        for rank, mine in enumerate(actions):
-            self._receive(rank, mine, wire)
-        for rank, left in enumerate(wire):
-            if left:
-                self._fault_unmatched(rank, *next(iter(left)))
+        wire = self._send(actions)
+        self._receive(actions, wire)
+        if wire:
+            self._fault_unmatched(*next(iter(wire)))
         self.rounds += 1
         return actions
 
@@ -111,39 +112,47 @@ class Execution:
     def _wanted(self, rank):
         return self.definition.end(rank, self.size, self.root, self.chunks)
 
-    def _send(self, rank, mine) -> dict[tuple[int, int], Value]:
-        """What `rank` sends in this round. A Send, a tuple (to, chunk), serves as its own key."""
-        held = self.held[rank]
-        sent: dict[tuple[int, int], Value] = {}
-        for action in mine:
-            if type(action) is not Send:
-                continue
-            to, chunk = action
-            value = held.get(chunk)
-            if value is None:
-                self._fault("unheld", rank, chunk, f"sends chunk {chunk}, which it doesn't have")
-            if action in sent:
-                self._fault("unmatched", rank, chunk, f"sends chunk {chunk} to rank {to} twice")
-            sent[action] = value
-        self.messages += len({to for to, _ in sent}) if len(sent) > 1 else len(sent)
-        return sent
+    def _send(self, actions) -> Wire:
+        """What everybody sends in this round, as it is before the round."""
+        wire: Wire = {}
+        for rank, mine in enumerate(actions):
+            held = self.held[rank]
+            sent_by_others = len(wire)
+            for action in mine:
+                if type(action) is not Send:
+                    continue
+                to, chunk = action
+                value = held.get(chunk)
+                if value is None:
+                    text = f"sends chunk {chunk}, which it doesn't have"
+                    self._fault("unheld", rank, chunk, text)
+                key = rank, to, chunk
+                if key in wire:
+                    self._fault("unmatched", rank, chunk, f"sends chunk {chunk} to rank {to} twice")
+                wire[key] = value
+            sent = len(wire) - sent_by_others
+            if sent > 1:
+                sent = len({action.to for action in mine if type(action) is Send})
+            self.messages += sent
+        return wire
 
-    def _receive(self, rank, mine, wire) -> None:
-        """Take what `rank` receives in this round off the wire, first all of it, then write it."""
-        arrived: list[Arrival] = []
-        for action in mine:
-            kind = type(action)
-            if kind is Send:
-                continue
-            source, chunk = action
-            value = wire[source].pop((rank, chunk), None)
-            if value is None:
-                self._fault_deadlock(rank, source, chunk)
-            arrived.append((chunk, source, value, kind))
-        if len(arrived) > 1 and len({chunk for chunk, *_ in arrived}) < len(arrived):
-            self._write_several(rank, arrived)
-        else:
-            self._write(rank, arrived)
+    def _receive(self, actions, wire: Wire) -> None:
+        """Everybody takes off the wire all that it receives in this round, and then writes it."""
+        for rank, mine in enumerate(actions):
+            arrived: list[Arrival] = []
+            for action in mine:
+                kind = type(action)
+                if kind is Send:
+                    continue
+                source, chunk = action
+                value = wire.pop((source, rank, chunk), None)
+                if value is None:
+                    self._fault_deadlock(rank, source, chunk)
+                arrived.append((chunk, source, value, kind))
+            if len(arrived) > 1 and len({chunk for chunk, *_ in arrived}) < len(arrived):
+                self._write_several(rank, arrived)
+            else:
+                self._write(rank, arrived)
 
     def _write(self, rank, arrived) -> None:
         """For each chunk one value came: it replaces what is there or is combined with it."""
