@@ -67,12 +67,15 @@ class Execution:
         guard = not algorithm.builtin
         self._steps = [algorithm.steps(rank, size, root, hosts, guard) for rank in range(size)]
         self.held: list[dict[int, Value]] = []
+        # All ranks share the ints that number their chunks: p * p of them would crowd the cache,
+        # and each look into `held` would have to fetch another one from memory.
+        numbers = list(range(self.chunks))
         for rank in range(size):
             start = self.definition.start(rank, size, root, self.chunks)
             # A rank's number begins the fingerprint, not its bit: Python takes the hash of an int
             # modulo 2**61 - 1, so 1 << 1 and 1 << 62 have the same.
             values = {bits: (bits, bits.bit_length()) for bits in set(start.values())}
-            self.held.append({chunk: values[bits] for chunk, bits in start.items()})
+            self.held.append({numbers[chunk]: values[bits] for chunk, bits in start.items()})
         self.rounds = 0  # done so far
         self.messages = 0  # all chunks for one peer in one round are one message
         self.actions: list[tuple] = []  # of the round that was begun last, by rank
