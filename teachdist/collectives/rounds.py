@@ -228,16 +228,8 @@ def _asks_for(generator, where) -> set[str]:
 
 def _checked(given, rank, size, chunks, number) -> tuple[Action, ...]:
     """One yield as a tuple of actions that name ranks and chunks which exist."""
-    if isinstance(given, (Send, Recv, Reduce)):
-        given = (given,)
-    elif not isinstance(given, (tuple, list)):
-        raise AlgorithmError(
-            "stranger",
-            rank,
-            number,
-            f"yields {_short(given)}; a round is Send, Recv, Reduce or a tuple of them "
-            "(an empty tuple for a round of rest)",
-        )
+    if type(given) is not tuple:  # nearly always it is: the one test that a good round costs
+        given = _as_tuple(given, rank, number)
     for action in given:
         kind = type(action)
         if kind is Send or kind is Recv or kind is Reduce:
@@ -246,7 +238,22 @@ def _checked(given, rank, size, chunks, number) -> tuple[Action, ...]:
             if sound and 0 <= peer < size and peer != rank and 0 <= chunk < chunks:
                 continue
         raise AlgorithmError(*_what_is_wrong(action, rank, size, chunks, number))
-    return tuple(given)
+    return given
+
+
+def _as_tuple(given, rank, number) -> tuple:
+    """A round that is one action or a list of them, as the tuple that it stands for."""
+    if isinstance(given, (Send, Recv, Reduce)):
+        return (given,)
+    if isinstance(given, (tuple, list)):
+        return tuple(given)
+    raise AlgorithmError(
+        "stranger",
+        rank,
+        number,
+        f"yields {_short(given)}; a round is Send, Recv, Reduce or a tuple of them "
+        "(an empty tuple for a round of rest)",
+    )
 
 
 def _what_is_wrong(action, rank, size, chunks, number):

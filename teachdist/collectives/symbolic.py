@@ -10,7 +10,9 @@ Beside its contributors a value carries a fingerprint of the order in which they
 since floating-point addition depends on it: (x0 + x1) + x2 and x0 + (x1 + x2) may differ in the
 last bit. Equal fingerprints on all ranks mean equal bits on all ranks.
 
-Cost: one dictionary operation per chunk sent; the sets are ints, so a thousand ranks are no burden.
+Cost: a few dictionary operations per chunk sent, and the sets are ints. A ring of 1024 ranks sends
+two million chunks, so whatever is done for each of them is kept short, and the rarer cases (several
+values for one chunk, a fault) are dealt with apart.
 """
 
 from __future__ import annotations
@@ -28,6 +30,13 @@ TOGETHER = (
 # What a chunk holds: who is in it (bits), and a fingerprint of the order of combining. A plain
 # tuple, because there are p * p of them and Python's collector soon lets plain tuples of ints be.
 Value = tuple[int, int]
+NOTHING: Value = (0, 0)
+
+# What is under way in a round: (source, to, chunk) -> value.
+Wire = dict[tuple[int, int, int], Value]
+
+# What comes in for one rank: chunk, source, value, and Recv or Reduce.
+Arrival = tuple[int, int, Value, type]
 
 
 class Fault(Exception):
@@ -58,10 +67,15 @@ class Execution:
         guard = not algorithm.builtin
         self._steps = [algorithm.steps(rank, size, root, hosts, guard) for rank in range(size)]
         self.held: list[dict[int, Value]] = []
+        # All ranks share the ints that number their chunks: p * p of them would crowd the cache,
+        # and each look into `held` would have to fetch another one from memory.
+        numbers = list(range(self.chunks))
         for rank in range(size):
             start = self.definition.start(rank, size, root, self.chunks)
-            values = {bits: (bits, bits) for bits in set(start.values())}
-            self.held.append({chunk: values[bits] for chunk, bits in start.items()})
+            # A rank's number begins the fingerprint, not its bit: Python takes the hash of an int
+            # modulo 2**61 - 1, so 1 << 1 and 1 << 62 have the same.
+            values = {bits: (bits, bits.bit_length()) for bits in set(start.values())}
+            self.held.append({numbers[chunk]: values[bits] for chunk, bits in start.items()})
         self.rounds = 0  # done so far
         self.messages = 0  # all chunks for one peer in one round are one message
         self.actions: list[tuple] = []  # of the round that was begun last, by rank
@@ -76,8 +90,7 @@ class Execution:
             return None
         self.actions = actions = [mine or () for mine in actions]
         wire = self._send(actions)
-        for rank, mine in enumerate(actions):
-            self._receive(rank, mine, wire)
+        self._receive(actions, wire)
         if wire:
             self._fault_unmatched(*next(iter(wire)))
         self.rounds += 1
@@ -102,48 +115,75 @@ class Execution:
     def _wanted(self, rank):
         return self.definition.end(rank, self.size, self.root, self.chunks)
 
-    def _send(self, actions) -> dict:
-        wire = {}
+    def _send(self, actions) -> Wire:
+        """What everybody sends in this round, as it is before the round."""
+        wire: Wire = {}
         for rank, mine in enumerate(actions):
             held = self.held[rank]
-            peers = set()
+            sent_by_others = len(wire)
             for action in mine:
                 if type(action) is not Send:
                     continue
                 to, chunk = action
-                if chunk not in held:
-                    self._fault(
-                        "unheld", rank, chunk, f"sends chunk {chunk}, which it doesn't have"
-                    )
-                if (rank, to, chunk) in wire:
+                value = held.get(chunk)
+                if value is None:
+                    text = f"sends chunk {chunk}, which it doesn't have"
+                    self._fault("unheld", rank, chunk, text)
+                key = rank, to, chunk
+                if key in wire:
                     self._fault("unmatched", rank, chunk, f"sends chunk {chunk} to rank {to} twice")
-                wire[rank, to, chunk] = held[chunk]
-                peers.add(to)
-            self.messages += len(peers)
+                wire[key] = value
+            sent = len(wire) - sent_by_others
+            if sent > 1:
+                sent = len({action.to for action in mine if type(action) is Send})
+            self.messages += sent
         return wire
 
-    def _receive(self, rank, mine, wire) -> None:
-        held = self.held[rank]
-        coming: dict[int, list[tuple[int, Value, type]]] = {}
-        for action in mine:
-            kind = type(action)
-            if kind is Send:
-                continue
-            source, chunk = action
-            value = wire.pop((source, rank, chunk), None)
-            if value is None:
-                self._fault_deadlock(rank, source, chunk)
-            if chunk in coming:
-                coming[chunk].append((source, value, kind))
+    def _receive(self, actions, wire: Wire) -> None:
+        """Everybody takes off the wire all that it receives in this round, and then writes it."""
+        for rank, mine in enumerate(actions):
+            arrived: list[Arrival] = []
+            for action in mine:
+                kind = type(action)
+                if kind is Send:
+                    continue
+                source, chunk = action
+                value = wire.pop((source, rank, chunk), None)
+                if value is None:
+                    self._fault_deadlock(rank, source, chunk)
+                arrived.append((chunk, source, value, kind))
+            if len(arrived) > 1 and len({chunk for chunk, *_ in arrived}) < len(arrived):
+                self._write_several(rank, arrived)
             else:
-                coming[chunk] = [(source, value, kind)]
-        for chunk, arrived in coming.items():
-            if len(arrived) == 1 and arrived[0][2] is Recv:
-                source, value, _ = arrived[0]
-                self._check_replacing(rank, source, chunk, value)
+                self._write(rank, arrived)
+
+    def _write(self, rank, arrived) -> None:
+        """For each chunk one value came: it replaces what is there or is combined with it."""
+        held = self.held[rank]
+        for chunk, source, value, kind in arrived:
+            contributors, order = value
+            own, own_order = held.get(chunk, NOTHING)
+            if kind is Recv:
+                if own | contributors != contributors:
+                    self._fault_lost(rank, source, chunk, own & ~contributors, contributors)
                 held[chunk] = value
-            elif all(way is Reduce for _, _, way in arrived):
-                held[chunk] = self._combine(rank, chunk, arrived)
+            elif own & contributors or not self.definition.reduces:
+                held[chunk] = self._combine(rank, chunk, [(source, value)])
+            else:  # the same as `_combine`, which is slower because it can take any number
+                orders = (order, own_order) if source < rank else (own_order, order)
+                held[chunk] = own | contributors, hash(orders)
+
+    def _write_several(self, rank, arrived) -> None:
+        """As `_write`, where for some chunk more than one value came."""
+        by_chunk: dict[int, list[Arrival]] = {}
+        for arrival in arrived:
+            by_chunk.setdefault(arrival[0], []).append(arrival)
+        for chunk, together in by_chunk.items():
+            if len(together) == 1:
+                self._write(rank, together)
+            elif all(kind is Reduce for *_, kind in together):
+                operands = [(source, value) for _, source, value, _ in together]
+                self.held[rank][chunk] = self._combine(rank, chunk, operands)
             else:
                 self._fault(
                     "overwritten",
@@ -154,7 +194,7 @@ class Execution:
                 )
 
     def _combine(self, rank, chunk, arriving) -> Value:
-        """The receiver's own value and those that arrive, in order of rank."""
+        """The receiver's own value and those that arrive, (source, value), in order of rank."""
         if not self.definition.reduces:
             self._fault(
                 "combine",
@@ -162,8 +202,7 @@ class Execution:
                 chunk,
                 f"reduces chunk {chunk}, but {self.definition.op} combines nothing; use Recv",
             )
-        operands = [(source, value) for source, value, _ in arriving]
-        operands.append((rank, self.held[rank][chunk]))
+        operands = [*arriving, (rank, self.held[rank][chunk])]
         operands.sort(key=_by_rank)
         (_, (contributors, order)), *rest = operands
         for _, (others, their_order) in rest:
@@ -172,19 +211,6 @@ class Execution:
             contributors |= others
             order = hash((order, their_order))
         return contributors, order
-
-    def _check_replacing(self, rank, source, chunk, value):
-        there = self.held[rank].get(chunk)
-        lost = there[0] & ~value[0] if there else 0
-        if lost:
-            self._fault(
-                "overwritten",
-                rank,
-                chunk,
-                f"receives chunk {chunk} from rank {source} over what it has and loses the "
-                f"contribution of {ranks(lost)}: what comes holds only {ranks(value[0])}. Should "
-                "it have been complete by then? Or, to keep both, use Reduce",
-            )
 
     def check_end(self) -> None:
         """Raise Fault unless every rank holds what the definition asks for."""
@@ -211,6 +237,16 @@ class Execution:
 
     def _fault(self, kind, rank, chunk, text):
         raise Fault(kind, f"round {self.rounds}: rank {rank} {text}", self.rounds, rank, chunk)
+
+    def _fault_lost(self, rank, source, chunk, lost, coming):
+        self._fault(
+            "overwritten",
+            rank,
+            chunk,
+            f"receives chunk {chunk} from rank {source} over what it has and loses the "
+            f"contribution of {ranks(lost)}: what comes holds only {ranks(coming)}. Should "
+            "it have been complete by then? Or, to keep both, use Reduce",
+        )
 
     def _fault_double(self, rank, chunk, operands):
         """Name the first sender, in order of rank, whose data overlaps what is there already."""

@@ -1,5 +1,6 @@
 """The checker finds what is wrong, says it in words, and accepts what is right."""
 
+import gc
 import re
 import sys
 
@@ -14,7 +15,9 @@ from teachdist.collectives import (
     get,
     prove,
 )
+from teachdist.collectives.catalog import make
 from teachdist.collectives.prove import layouts
+from teachdist.collectives.symbolic import Execution
 
 ENTRIES = [(op, name) for op, names in catalog().items() for name in names]
 
@@ -261,6 +264,85 @@ def test_different_orders_of_adding_are_told():
     assert verdict
     assert verdict.same_bits is False
     assert "may differ in the last bits" in str(verdict)
+
+
+def test_orders_that_differ_by_ranks_61_apart_are_told_apart():
+    def two_sums(rank, size):
+        # All but 1 and 62 are summed on 63 and copied to 64; then 1 and 62 come in either order.
+        early = [r for r in range(size) if r not in (1, 62, 63)]
+        if rank == 63:
+            yield [Reduce(r, 0) for r in early]
+        else:
+            yield [Send(63, 0)] if rank in early else []
+        yield {63: [Send(64, 0)], 64: [Recv(63, 0)]}.get(rank, [])
+        for to_63, to_64 in ((1, 62), (62, 1)):
+            yield {
+                to_63: [Send(63, 0)],
+                to_64: [Send(64, 0)],
+                63: [Reduce(to_63, 0)],
+                64: [Reduce(to_64, 0)],
+            }.get(rank, [])
+        if rank == 63:
+            yield [Send(r, 0) for r in range(63)]
+        elif rank < 63:
+            yield [Recv(63, 0)]
+
+    verdict = prove(two_sums, "all_reduce", ranks=65)
+    assert verdict, verdict
+    assert verdict.same_bits is False
+
+
+def test_several_values_for_one_chunk_beside_one_for_another():
+    def to_rank_0(rank, size):
+        if rank == 0:
+            yield Reduce(2, 1), Reduce(1, 0), Reduce(2, 0)
+        else:
+            yield tuple(Send(0, chunk) for chunk in range(rank))
+
+    run = Execution(make("all_reduce", to_rank_0, chunks=2), 3)
+    run.step()
+    assert {chunk: value[0] for chunk, value in run.held[0].items()} == {0: 0b111, 1: 0b101}
+    assert run.messages == 2
+
+
+def test_sending_twice_is_refuted():
+    def twice(rank, size):
+        yield (Send(1, 0), Send(1, 0)) if rank == 0 else Reduce(0, 0)
+
+    verdict = prove(twice, "all_reduce", ranks=2)
+    assert verdict.kind == "unmatched"
+    assert verdict.sentence == "round 0: rank 0 sends chunk 0 to rank 1 twice"
+
+
+def test_reducing_what_was_not_there_is_refuted_where_nothing_is_summed():
+    def adds(rank, size, *, root):
+        yield Send(1 - rank, 0) if rank == root else Reduce(1 - rank, 0)
+
+    verdict = prove(adds, "broadcast", ranks=2)
+    assert verdict.kind == "combine"
+
+
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("generator", [overwritten, "ring", raises])
+def test_the_garbage_collector_is_left_as_it_was_found(generator, on):
+    before = gc.isenabled()
+    try:
+        (gc.enable if on else gc.disable)()
+        prove(generator, "all_reduce", ranks=2)
+        assert gc.isenabled() is on
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_the_garbage_collector_comes_back_when_a_proof_is_broken_off():
+    def interrupted(rank, size):
+        yield ()
+        raise KeyboardInterrupt
+
+    assert gc.isenabled()
+    with pytest.raises(KeyboardInterrupt):
+        prove(interrupted, "all_reduce", ranks=2)
+    assert gc.isenabled()
 
 
 def test_sizes_that_are_not_served():
