@@ -175,7 +175,7 @@ class Carrier:
             self._poll.register(fd, watched[fd])
         self._polled = watched
         awake = [channel for channel in channels if not channel.drowse()]
-        if not (awake or any(channel.can_stir for channel in channels)):
+        if not (awake or any(channel.can_stir or channel.queue for channel in channels)):
             spin(lambda: self._poll.poll(0))
         ready = self._poll.poll(0 if awake else patience.tick() * 1000)
         ready = {fd for fd, _ in ready}
