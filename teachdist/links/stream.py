@@ -26,7 +26,7 @@ from teachdist.links.signals import KEEPS_ORDER, fence
 from teachdist.links.wire import Channel
 
 RING = 5 << 18  # room for a message of 1 MB with its header: its sender need not wait
-PIECE = 1 << 18  # the other may begin with a piece while the next is being copied
+PIECE = RING // 2  # the other may begin with a piece while the next is being copied
 PAGE = 4096
 SIZE = PAGE + 2 * RING
 
