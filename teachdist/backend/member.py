@@ -9,16 +9,14 @@ which is also what tells the others. The group itself survives: `recover` meets 
 next generation's cards, and every process group, model and mesh that uses it stays valid.
 """
 
-import logging
 import os
-import time
 from datetime import timedelta
 from functools import partial
 
 import torch.distributed as dist
 
 from teachdist import tracing
-from teachdist.backend import failure
+from teachdist.backend import failure, observed
 from teachdist.backend.again import Again
 from teachdist.backend.choosing import Chooser
 from teachdist.backend.executor import execute
@@ -186,8 +184,8 @@ class Member:
                 told = self._say(call, site)[1]
                 self.page.write(IN_CALL, self.generation, sequence, told, same)
             call.route.exchange.begin(sequence, told, patient)
-            if tracing.active() or log.isEnabledFor(logging.DEBUG):
-                self._watched(sequence, call, words)
+            if observed.is_on():
+                observed.run(self, sequence, call, words, self._chooser.topology)
             else:
                 execute(call, call.route.plan, self.links, call.route.exchange)
             if not call.route.plan.listens and self.size > 1:
@@ -217,16 +215,6 @@ class Member:
         limit = seconds(getattr(opts, "timeout", None), self.timeout)
         return Patience(limit, None, words, watcher)
 
-    def _watched(self, sequence, call, words):
-        """Carry a call out and record it, for `tracing` and for the log."""
-        route, began = call.route, time.monotonic()
-        observer = self._recorder(call, words, sequence, route) if tracing.active() else None
-        execute(call, route.plan, self.links, route.exchange, observer)
-        if observer is not None:
-            observer.done(partial(self._chooser.topology, self.routes.hosts))
-        if log.isEnabledFor(logging.DEBUG):
-            self._log_call(sequence, words, route.algorithm.name, time.monotonic() - began)
-
     def _first_call(self, patience):
         """All ranks are in the group's first collective: get to know each other."""
         self.routes.hosts = self.roster.hosts(patience)
@@ -234,28 +222,9 @@ class Member:
         self._introduce()
         self.links.meet(patience, self._chooser.memory)
 
-    def _recorder(self, call, words, sequence, route):
-        return tracing.recorder(
-            op=call.op,
-            words=words,
-            algorithm=route.algorithm.name,
-            group=self.name,
-            sequence=sequence,
-            rank=self.rank,
-            size=self.size,
-            nbytes=call.nbytes,
-            root=call.root,
-            hosts=self.routes.hosts,
-        )
-
     def _right(self, call):
         """Whether a kept call may run by its old script."""
         return call.route.changes == choices.changes and not (tracing.active() or poison.on())
-
-    def _log_call(self, sequence, words, algorithm, took):
-        me, took = self.who(self.rank), took * 1e6
-        words = (me, self.title, sequence, words, algorithm, took)
-        log.debug('%s: group "%s", call %d: %s by %s, %.0f us', *words)
 
     # -- point to point ----------------------------------------------------------------------
 
