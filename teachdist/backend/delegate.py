@@ -60,7 +60,7 @@ class Delegating(Backend):
         with member.turns.lock:
             number = member.sequence = member.sequence + 1
             # The board first: when the others' data has come, they can see what it was.
-            same = member.routes._number(call.agree)
+            same = member.routes.fingerprint(call.agree)
             member.page.write(IN_CALL, member.generation, number, words, same)
             record = self._recorder(native, call, words, number)
             theirs = getattr(native, name)(*args, opts)

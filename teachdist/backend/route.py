@@ -52,7 +52,7 @@ class Routes:
 
     def same(self, call):
         """The fingerprint of a call without its algorithm: equal on all ranks if the calls are."""
-        return self._number(_kind(call))
+        return self.fingerprint(_kind(call))
 
     def of(self, call):
         """The route of a call."""
@@ -64,15 +64,16 @@ class Routes:
             name = self.chooser.algorithm(call, self.hosts)
             made = plan(call.op, name, self.rank, self.size, call.root, self.hosts)
             header = Header(
-                self.number, self.generation, 0, fingerprint=self._number((*kind, name))
+                self.number, self.generation, 0, fingerprint=self.fingerprint((*kind, name))
             )
             exchange = Exchange(header, made.width, self.chooser.segment(self.hosts))
-            same = self._number(kind)
+            same = self.fingerprint(kind)
             route = Route(get(call.op, name), made, same, changes, exchange, marked(name))
             self._known[key] = route
         return route
 
-    def _number(self, kind):
+    def fingerprint(self, kind):
+        """A number for a kind of call, the same on all ranks."""
         number = self._numbers.get(kind)
         if number is None:
             number = self._numbers[kind] = number_of(repr(kind))
