@@ -55,10 +55,12 @@ $(VENV)/bin/python:
 
 # The stamp says what is installed; a stamp that is newer than pyproject.toml needs nothing.
 $(VENV)/.lab: pyproject.toml | $(VENV)/bin/python
+	@echo "installing torch, JupyterLab and more into $(VENV): minutes, the first time"
 	$(PIP) -e '.[lab]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	@echo "installing what the tests need into $(VENV): minutes, the first time"
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.lab
 

@@ -80,6 +80,7 @@ def lab_arguments(command):
 
 def prove(arguments):
     """Prove an algorithm, or refute it."""
+    from teachdist.collectives import Algorithm
     from teachdist.collectives import prove as check
 
     algorithm = arguments.algorithm
@@ -93,6 +94,8 @@ def prove(arguments):
             f"{arguments.least}"
         )
     sizes = range(arguments.least, arguments.ranks + 1)
+    if arguments.op is None and callable(algorithm) and not isinstance(algorithm, Algorithm):
+        raise ValueError("say which collective it is meant to be, as in --op all_reduce")
     result = check(algorithm, op=arguments.op, ranks=sizes, chunks=chunks_of(arguments.chunks))
     print(result)
     return 0 if result else 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from teachdist.switch import switch
+from teachdist.switch import switch, unread
 
 
 @pytest.mark.parametrize("default", [True, False])
@@ -19,3 +19,15 @@ def test_anything_else_is_an_error(monkeypatch, said):
     monkeypatch.setenv("TEACHDIST_SHM", said)
     with pytest.raises(ValueError, match=f"TEACHDIST_SHM={said}: expected 1"):
         switch("TEACHDIST_SHM", True)
+
+
+def test_a_name_that_nobody_reads(monkeypatch):
+    monkeypatch.setenv("TEACHDIST_ALL_REDUCE", "ring")
+    monkeypatch.setenv("TEACHDIST_LOG", "info")
+    assert unread(["all_reduce"]) == []
+    monkeypatch.setenv("TEACHDIST_ALREDUCE", "ring")
+    monkeypatch.setenv("TEACHDIST_QQQQQQQQQ", "1")
+    assert unread(["all_reduce"]) == [
+        "TEACHDIST_ALREDUCE is set, and nothing reads it; did you mean TEACHDIST_ALL_REDUCE?",
+        "TEACHDIST_QQQQQQQQQ is set, and nothing reads it",
+    ]

@@ -38,6 +38,7 @@ class Call:
     after: list = field(default_factory=list)
     then: object = None
     route: object = None  # how it went the last time, see `route.py`
+    chosen: str | None = None  # what the user wanted ("": nothing) when no route was known yet
     said: dict = field(default_factory=dict)  # place in the program -> words, see `Member`
     kept: object = None  # see `again.py`
     script: object = None

@@ -24,6 +24,7 @@ from teachdist.backend.options import chosen_by_user
 from teachdist.backend.own_files import load_own_files
 from teachdist.collectives import Topology, choose, get
 from teachdist.collectives.own import ensure_proven
+from teachdist.collectives.topology import PRESETS
 from teachdist.links.exchange import SEGMENT, SOCKET_SEGMENT
 from teachdist.links.roster import shm_wanted
 
@@ -46,8 +47,10 @@ class Chooser:
 
     def algorithm(self, call, hosts):
         """The name of the algorithm for `call`; `hosts` has the host of each rank."""
-        name = chosen_by_user(call.op, self._options)
+        name = call.chosen
         if name is None:
+            name = chosen_by_user(call.op, self._options)
+        if not name:
             return self.choice(call, hosts).name
         made = get(call.op, name)
         if not made.serves(self._size):
@@ -107,10 +110,15 @@ def given_topology():
     name = os.environ.get("TEACHDIST_TOPOLOGY")
     if not name:
         return None
-    if not Path(name).is_file():
-        return Topology.preset(name)
+    if name in PRESETS:
+        return PRESETS[name]
     try:
         return Topology(**json.loads(Path(name).read_text()))
+    except OSError as error:
+        raise ValueError(
+            f"TEACHDIST_TOPOLOGY={name}: neither a preset ({', '.join(PRESETS)}) nor a file that "
+            f"can be read: {error.strerror}"
+        ) from error
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"TEACHDIST_TOPOLOGY={name}: not a file of `teachdist calibrate`: {error}"

@@ -127,6 +127,7 @@ def _differing(member, error, number, words):
             f'group "{member.title}": {me} is in {words}, but {member.who(error.rank)} sent with '
             f"{theirs}. Dtype and number of elements must be the same on both sides."
         )
+    number = error.number or number
     known, calls = _settled(member, number)
     if known is not None:
         return known.message

@@ -18,8 +18,9 @@ from teachdist.backend.holder import patch_holder
 from teachdist.backend.joining import join
 from teachdist.backend.options import Options
 from teachdist.backend.spelling import patch_spelling
-from teachdist.diagnose.log import configure
-from teachdist.switch import switch
+from teachdist.collectives import DEFINITIONS
+from teachdist.diagnose.log import configure, log
+from teachdist.switch import switch, unread
 
 
 def create(backend_options, pg_options):
@@ -59,6 +60,8 @@ def register():
     patch_holder()
     patch_spelling()
     configure()
+    for line in unread(DEFINITIONS):
+        log.warning("%s", line)
     if switch("TEACHDIST_STORES", False):
         importlib.import_module("teachdist.stores")  # it puts itself under tcp://, file://, env://
     if "teachdist" not in dist.Backend.backend_list:

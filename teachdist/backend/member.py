@@ -21,6 +21,7 @@ from teachdist.backend.again import Again
 from teachdist.backend.choosing import Chooser
 from teachdist.backend.executor import execute
 from teachdist.backend.identity import identify, title
+from teachdist.backend.options import chosen_by_user
 from teachdist.backend.parcels import receive, send
 from teachdist.backend.route import Routes
 from teachdist.backend.turns import Turns
@@ -116,6 +117,9 @@ class Member:
         if self.left or self.broken is not None:
             failure.usable(self, calls[0].words)
         site = call_site(3)
+        for call in calls:
+            if call.route is None:
+                self._choose(call)
         here = not asynchronous and closing is None
         with self.turns.lock:
             first = self.sequence + 1
@@ -168,7 +172,7 @@ class Member:
             sequence += 1
 
     def _execute(self, sequence, call, site, opts):
-        if call.route is None and self.routes.hosts is not None:
+        if call.route is None and self.routes.hosts is not None:  # they were not known before
             call.route = self.routes.of(call)
         words, told, same = call.said.get(site) or self._say(call, site)
         if self.left or self.broken is not None:
@@ -200,6 +204,13 @@ class Member:
             raise
         finally:
             self.page.over(sequence)
+
+    def _choose(self, call):
+        """Settle the algorithm now: `use` holds where the call is made, not where it is run."""
+        if self.routes.hosts is None:
+            call.chosen = chosen_by_user(call.op, self.options) or ""
+        else:
+            call.route = self.routes.of(call)
 
     def _say(self, call, site):
         """A call's words, the same with its algorithm for the board, and its fingerprint."""

@@ -151,7 +151,7 @@ def make_native(name, store, rank, size, timeout):
     plugin = dist.Backend._plugins.get(name.upper())
     if plugin is None or plugin.extended_api:
         raise ValueError(
-            f"delegate={name!r}: expected gloo, nccl, or a backend registered with a creator of "
-            "(store, rank, size, timeout)"
+            f"delegate={name!r} (or TEACHDIST_DELEGATE): expected gloo, nccl, or a backend "
+            "registered with a creator of (store, rank, size, timeout)"
         )
     return plugin.creator_fn(store, rank, size, limit)

@@ -57,7 +57,7 @@ class Routes:
     def of(self, call):
         """The route of a call."""
         kind = _kind(call)
-        key = (kind, call.nbytes)
+        key = (kind, call.nbytes, call.chosen)
         route = self._known.get(key)
         if route is None or not route.fresh:
             changes = choices.changes

@@ -13,6 +13,7 @@ page of the board (see `links/board.py`) before it began to wait.
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from teachdist.diagnose import judge, stacks
 from teachdist.diagnose.places import ABSENT, CALL, CLOSED, DEAD, GONE, SILENT, USER
@@ -49,7 +50,10 @@ def examine(store=None, job=None):
 def report(groups, with_stacks=False):
     """The table and the sentence of each group, as text; and the stacks of each process."""
     if not groups:
-        return "no ranks of backend teachdist are to be seen"
+        return (
+            "no ranks of backend teachdist are to be seen; a job on other hosts is found by "
+            "--store HOST:PORT, or by --job DIR if its ranks run with TEACHDIST_JOB=DIR"
+        )
     texts = [_of_group(group) for group in groups]
     if with_stacks:
         texts += _stacks(groups)
@@ -104,6 +108,8 @@ def main(arguments=None):
     where.add_argument("--job", metavar="DIR", help="the TEACHDIST_JOB of its ranks")
     parser.add_argument("--stacks", action="store_true", help="Python stacks of all ranks, too")
     given = parser.parse_args(arguments)
+    if given.job is not None and not Path(given.job).is_dir():
+        parser.error(f"--job {given.job}: there is no such directory")
     try:
         groups = examine(given.store, given.job)
     except (ValueError, RuntimeError) as error:

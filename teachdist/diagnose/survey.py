@@ -13,6 +13,8 @@ import contextlib
 import json
 import os
 import re
+import socket
+import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -150,8 +152,26 @@ def open_store(address, timeout=5.0):
     host, _, port = address.rpartition(":")
     if not port.isdigit():
         raise ValueError(f"a store's address is host:port, got {address!r}")
+    _wait_for_listener(host, int(port), timeout)
     limit = timedelta(seconds=timeout)
     return dist.TCPStore(host, int(port), None, False, limit, wait_for_workers=False)
+
+
+def _wait_for_listener(host, port, seconds):
+    """Wait until somebody listens there; torch's store would say in pages that nobody does."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host, port), seconds).close()
+        except (OSError, OverflowError) as error:
+            if time.monotonic() > until or not isinstance(error, ConnectionRefusedError):
+                raise ValueError(
+                    f"no store listens at {host}:{port} ({error}); the job's is at its MASTER_ADDR "
+                    "and MASTER_PORT"
+                ) from None
+            time.sleep(0.1)
+        else:
+            return
 
 
 def cards_of_store(store):
@@ -193,7 +213,7 @@ def leave_card(card, group):
     file = Path(directory) / f"{name}-{card.rank}.card"
     partial = file.with_suffix(f".{os.getpid()}")
     try:
-        Path(directory).mkdir(parents=True, exist_ok=True)
+        Path(directory).mkdir(exist_ok=True)
         partial.touch(mode=0o600)  # the card has the group's secret on it
         partial.write_text(json.dumps({"group": group, "card": card.dumps().decode()}))
         partial.replace(file)

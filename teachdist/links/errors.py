@@ -17,11 +17,15 @@ class PeerLost(LinkError):
 
 
 class Mismatch(LinkError):
-    """The peer is in another call than this rank; `theirs` describes the peer's call."""
+    """The peer is in another call than this rank; `theirs` describes the peer's call.
 
-    def __init__(self, message, rank, theirs=""):
+    number: of that call, when what shows the difference is left from an earlier one.
+    """
+
+    def __init__(self, message, rank, theirs="", number=None):
         super().__init__(message, rank)
         self.theirs = theirs
+        self.number = number
 
 
 class TimedOut(LinkError):

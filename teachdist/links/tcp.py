@@ -87,9 +87,10 @@ class TcpLinks:
             self._sleep(waiting, receivers, sending, patience)
 
     def release(self, exchange, step):
-        """What `take` gave has been read."""
+        """What `take` gave has been read; a step that is kept must not hold on to it."""
         for tensor in step.known.values():
             self._rooms.give_back(tensor)
+        step.known = None
 
     def _flush(self, number, patience):
         """Send on; the peers whom something of turn `number` or before has yet to reach."""
@@ -206,6 +207,7 @@ def check_place(header, exchange, turn, peer, words):
             f"rank {peer} is in another call: call {header.sequence}, round {header.round}",
             peer,
             words,
+            header.sequence if header.sequence < expected.sequence else None,
         )
 
 

@@ -7,7 +7,7 @@ by itself is the culprit: its traceback is what the reader needs. The others get
 import re
 from dataclasses import dataclass
 
-from teachdist.notebook.outputs import group, name_ranks
+from teachdist.notebook.outputs import group, name_ranks, plain
 
 # The backend released this rank because another one failed, or we have interrupted it.
 _CONSEQUENCES = ("Released", "KeyboardInterrupt")
@@ -77,6 +77,9 @@ class RanksError(RuntimeError):
             self._causes = [failure for failure in self.failures if not failure.consequence]
         self.stuck = list(stuck)
         super().__init__("\n".join(self.lines()))
+        first = self._first()
+        if first is not None and first.traceback:  # for scripts, where nothing else shows it
+            self.add_note(f"On rank {first.rank}:\n{plain(chr(10).join(first.traceback))}")
 
     def lines(self):
         """A line per failure, causes before consequences and by rank, then what to do next."""
@@ -91,13 +94,18 @@ class RanksError(RuntimeError):
             lines.append("next: %ranks restart, or Cluster.restart()")
         return lines
 
+    def _first(self):
+        """Who failed first; of several that failed alike the lowest rank."""
+        first = self.failures[0] if self.failures else None
+        alike = [one for one in self._causes if first is not None and one.what == first.what]
+        return min(alike, key=lambda one: one.rank, default=first)
+
     def _render_traceback_(self):
         """What IPython shows: the traceback of the first that failed, then the lines."""
-        first = self.failures[0] if self.failures else None
+        first = self._first()
         if first is None or not first.traceback:
             return self.lines()
         alike = [one for one in self._causes if one.what == first.what] or [first]
-        first = min(alike, key=lambda one: one.rank)
         rest = self.lines() if len(self.failures) + len(self.stuck) > 1 else []
         head = f"{name_ranks([one.rank for one in alike])} failed first:"
         return [head, *first.traceback, "", *rest]

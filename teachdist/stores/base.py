@@ -75,6 +75,12 @@ class Store(dist.Store):
         """How messages call this store."""
         return type(self).__name__
 
+    def set_timeout(self, timeout):
+        """How long get(), wait() and the like may take: a timedelta."""
+        if not isinstance(timeout, timedelta):
+            raise TypeError(f"{self.name}: timeout must be a timedelta, not {timeout!r}")
+        super().set_timeout(timeout)
+
     def seconds(self, timeout=None):
         """A time-out as seconds: the one given, or the store's; zero means none (24 days)."""
         if timeout is None:

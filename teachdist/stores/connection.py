@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 SAY_AFTER = 5.0  # seconds of waiting after which the log says for what
 ANSWER_WITHIN = 60.0  # seconds that a server may take for what it can answer at once
+CANCELLED_WITHIN = 2.0  # ... when the time of who asks is up
 _RETRY_AFTER = 0.05
 _TIMEVAL = struct.pack("@ll", int(ANSWER_WITHIN), 0)
 
@@ -76,9 +77,9 @@ class Connection:
         """Send a request and return its answer (None for requests that have none)."""
         return self._exchange(self._ask, name, arguments)
 
-    def peek(self, key):
+    def peek(self, key, seconds):
         """The key's value, or None if it is missing: one round trip; WAIT and GET are two."""
-        return self._exchange(self._peek, "GET", (key,))
+        return self._exchange(self._peek, "GET", (key,), seconds)
 
     def wait(self, keys, seconds, what):
         """Wait until all keys exist; ``what`` names the call in messages.
@@ -103,6 +104,11 @@ class Connection:
         elif not self._cancel():
             raise DistStoreError(self._timed_out(seconds, what, name, arguments))
 
+    def _in_haste(self, seconds):
+        """Wait for an answer that the server has at once; a server that is stopped has none."""
+        if not self._poll(1000 * seconds):
+            raise TimeoutError(f"the server has not answered for {seconds:.2g} s: is it stopped?")
+
     def _answered_within(self, seconds, what, name, arguments):
         poll = self._poll
         if seconds <= SAY_AFTER:
@@ -118,6 +124,7 @@ class Connection:
     def _cancel(self):
         """Take the wait back; True if its answer came first after all."""
         self._send("CANCEL_WAIT")
+        self._in_haste(CANCELLED_WITHIN)
         raced = self._number(_U8) == wire.STOP_WAITING
         return raced and self._number(_U8) == wire.WAIT_CANCELED
 
@@ -130,9 +137,11 @@ class Connection:
             return number.unpack(self._exactly(number.size))[0]
         return self._receive(op, arguments) if op.reply else None
 
-    def _peek(self, name, arguments):
+    def _peek(self, name, arguments, seconds):
         self._under_way = (name, arguments)
         self._socket.sendall(wire.request("CHECK", arguments) + wire.request("GET", *arguments))
+        if not self._received and not spin(self._look):
+            self._in_haste(min(max(seconds, CANCELLED_WITHIN), ANSWER_WITHIN))
         exists = self._number(_U8) == wire.READY
         value = self._receive(wire.BY_NAME["GET"], arguments)
         return value if exists else None
@@ -238,7 +247,7 @@ class Connection:
     # Messages
 
     def _timed_out(self, seconds, what, name, arguments):
-        lines = [f"{me()}: {what} at {self} gave up after {seconds:.1f} s."]
+        lines = [f"{me()}: {what} at {self} gave up after {_short(seconds)} s."]
         if name == "WAIT":
             missing = [k for k in arguments[0] if self._ask("CHECK", ([k],)) == wire.NOT_READY]
             lines.append(f"Nobody has set {_list(missing)}.")
@@ -271,6 +280,10 @@ class Connection:
 
 _U8, _U32, _I64 = (struct.Struct(f) for f in ("<B", "<I", "<q"))
 _FIXED = {"u8": _U8, "u32": _U32, "i64": _I64}
+
+
+def _short(seconds):
+    return f"{seconds:.1f}" if seconds >= 1 else f"{seconds:.2g}"
 
 
 def _list(keys):

@@ -18,6 +18,7 @@ means the loopback on rank 0's own machine (many systems map their host name so)
 import importlib
 import os
 from functools import wraps
+from ipaddress import ip_network
 
 from teachdist.stores.file import FileStore
 from teachdist.stores.generation import generation
@@ -49,7 +50,11 @@ def _tcp_store(*arguments, **options):
         os.environ.get("TEACHDIST_STORE_BIND"),
         os.environ.get("TEACHDIST_STORE_ALLOW", ""),
     )
-    return TCPStore(*arguments, **options, bind=bind, allow=allow.split())
+    try:
+        networks = [str(ip_network(one)) for one in allow.split()]
+    except ValueError as error:
+        raise ValueError(f"TEACHDIST_STORE_ALLOW={allow}: {error}") from error
+    return TCPStore(*arguments, **options, bind=bind, allow=networks)
 
 
 def _by_generations(handler):

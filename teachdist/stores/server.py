@@ -75,7 +75,10 @@ class Server:
         self.answers = answers.Answers(self._send)
         self.table, self._waits = self.answers.table, self.answers.waits
         self.max_request = max_request
-        self._allow = [ip_network(network) for network in allow]
+        try:
+            self._allow = [ip_network(network) for network in allow]
+        except ValueError as error:
+            raise ValueError(f"allow={allow!r}: {error}; networks look like 10.0.0.0/8") from None
         self._clients = {}  # file descriptor -> Client
         self._listener = listen(host, port) if listen_fd is None else adopt(listen_fd, port)
         self.host, self.port = self._listener.getsockname()[:2]

@@ -64,6 +64,8 @@ class TCPStore(Store):
         self.set_timeout(timeout)
         self._use_libuv = use_libuv
         port = integer(port, "TCPStore", "port")
+        if not 0 <= port < 1 << 16:
+            raise ValueError(f"TCPStore: port={port}; ports are 1 to 65535, and 0 for a free one")
         if is_master:
             address = host_name if bind is None else bind
             self._server = start(address, port, multi_tenant, master_listen_fd, allow)
@@ -140,7 +142,7 @@ class TCPStore(Store):
         key = _wired(key)
         # torch's server may hang up on a GET of a key that is not there; ours answers.
         if self._connection.server_is_ours:
-            value = self._connection.peek(key)
+            value = self._connection.peek(key, self.seconds())
             if value is not None:
                 return value
         self._connection.wait([key], self.seconds(), f"TCPStore.get({wire.plain(key)!r})")

@@ -220,7 +220,7 @@ def request_at_once(data, at):
                 arguments.append([bytes(data[start:at])])
             else:
                 return None
-    except struct.error:
+    except (struct.error, OverflowError):  # not all of it is there, or it says so of 2**63 bytes
         return None
     return ((op, arguments), at) if at <= len(data) else None
 

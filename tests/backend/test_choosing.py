@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from ranks import shared_pool
 
+import teachdist
 from teachdist.backend import members
 from teachdist.backend.choosing import Chooser
 from teachdist.backend.options import Options
@@ -163,3 +164,26 @@ def test_one_rank_wants_sockets_and_another_memory():
         return x.unique().tolist(), kinds
 
     assert shared_pool(3, "teachdist").run(job) == [([3.0], {"TcpLinks"})] * 3
+
+
+def test_use_holds_for_asynchronous_calls_made_inside_and_for_no_others():
+    """They run later, on a thread, when the block may be over: also the first calls of a group."""
+
+    def job():
+        group = dist.new_group(backend="teachdist")
+        x = torch.ones(5 << 18)
+        with teachdist.trace() as record:
+            works = [dist.all_reduce(x, group=group, async_op=True)]
+            with teachdist.use(all_reduce="ring"):
+                works.append(dist.all_reduce(x, group=group, async_op=True))
+            works.append(dist.all_reduce(x, group=group, async_op=True))
+            for work in works:
+                work.wait()
+            with teachdist.use(all_reduce="doubling"):
+                later = dist.all_reduce(x, group=group, async_op=True)
+            later.wait()
+        return [call.algorithm for call in record.calls], x.unique().tolist()
+
+    for chosen, total in shared_pool(4, "teachdist").run(job):
+        assert chosen == ["two_shot", "ring", "two_shot", "doubling"]
+        assert total == [256.0]

@@ -106,3 +106,17 @@ def test_a_rank_released_elsewhere():
             dist.broadcast(x, 0)
 
     assert play(scene)[0].error is None
+
+
+def test_between_hosts_a_message_left_from_an_earlier_call_names_that_call():
+    def scene(rank):
+        x = torch.ones(4)
+        dist.barrier()
+        dist.broadcast(x, rank)  # each gives, and sends
+        dist.all_reduce(x)  # finds the other's message of the call before
+
+    for outcome in play(scene, hosts=["a", "b"]):
+        assert isinstance(outcome.error, dist.DistBackendError)
+        assert 'group "0", call 2: ' in outcome.said
+        assert "broadcast(float32[4], src=0)" in outcome.said
+        assert "broadcast(float32[4], src=1)" in outcome.said

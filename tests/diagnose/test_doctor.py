@@ -158,9 +158,9 @@ def test_a_directory_that_is_none(tmp_path, monkeypatch):
 
 
 def test_nothing_to_see(tmp_path):
-    assert doctor.report(doctor.examine(job=str(tmp_path))) == (
-        "no ranks of backend teachdist are to be seen"
-    )
+    said = doctor.report(doctor.examine(job=str(tmp_path)))
+    assert said.startswith("no ranks of backend teachdist are to be seen; ")
+    assert "--store HOST:PORT" in said
 
 
 def test_stacks_of_a_rank_that_is_blocked_in_compiled_code(tmp_path):

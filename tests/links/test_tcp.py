@@ -1,6 +1,10 @@
 """Room for what comes in over sockets: used again, and never much of it."""
 
+import os
+
 import torch
+import torch.distributed as dist
+from ranks import shared_pool
 
 from teachdist.links.tcp import Rooms
 
@@ -22,3 +26,25 @@ def test_what_is_kept_is_bounded(monkeypatch):
             rooms.give_back(room)
             kept = sum(tensor.nbytes for free in rooms._free.values() for tensor in free)
             assert kept == rooms._bytes <= Rooms.MOST_BYTES + room.nbytes
+
+
+def test_a_kept_call_does_not_hold_on_to_what_it_received():
+    def job():
+        from teachdist.backend import members
+
+        os.environ["TEACHDIST_SHM"] = "0"
+        try:
+            group = dist.new_group(backend="teachdist")
+            x = torch.ones(100_000)
+            for _ in range(2):
+                dist.all_reduce(x, group=group)
+        finally:
+            del os.environ["TEACHDIST_SHM"]
+        (member,) = [m for m in members() if m.name == group.group_name]
+        kept = list(member.again._known.values())
+        return len(kept), [step.known for call in kept for step in call.script.steps]
+
+    for kept, known in shared_pool(2, "teachdist").run(job):
+        assert kept == 1
+        assert known
+        assert not any(known)

@@ -38,8 +38,8 @@ def test_ask(connection):
     assert connection.ask("SET", b"/k", b"v") is None
     assert connection.ask("GET", b"/k") == b"v"
     assert connection.ask("MULTI_GET", []) == []
-    assert connection.peek(b"/k") == b"v"
-    assert connection.peek(b"/absent") is None
+    assert connection.peek(b"/k", 5) == b"v"
+    assert connection.peek(b"/absent", 5) is None
 
 
 def test_it_connects_again(connection):
@@ -125,3 +125,31 @@ def test_an_answer_that_comes_while_the_wait_is_taken_back(server, connection, m
 
 def test_the_table_has_all_that_is_asked():
     assert {"ADD", "BARRIER", "WAIT"} <= set(wire.BY_NAME)
+
+
+@pytest.mark.parametrize("ask", ["wait", "peek"])
+def test_a_server_that_is_stopped_does_not_hold_up_who_asks(ask, monkeypatch):
+    """As by SIGSTOP: the connection is there, and no answer comes."""
+    monkeypatch.setattr("teachdist.stores.connection.CANCELLED_WITHIN", 0.05)
+    server = Server("127.0.0.1", 0)
+    connection, other = (Connection("127.0.0.1", server.port, 20) for _ in range(2))
+    stopped, go_on = threading.Event(), threading.Event()
+
+    def stop(*_):
+        stopped.set()
+        go_on.wait(20)
+
+    server.answers._do[wire.BY_NAME["PING"].code] = stop
+    other._send("PING", 1)
+    assert stopped.wait(20)
+    calls = {
+        "wait": lambda: connection.wait([b"/never"], 0.05, "wait"),
+        "peek": lambda: connection.peek(b"/never", 0.05),
+    }
+    try:
+        with pytest.raises(DistNetworkError, match=r"has not answered for .* is it stopped\?"):
+            calls[ask]()
+    finally:
+        go_on.set()
+        for end in (connection, other, server):
+            end.close()

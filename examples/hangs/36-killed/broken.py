@@ -1,6 +1,8 @@
 """The system ran out of memory and chose a victim.
 
-torchrun --nproc-per-node 3 broken.py
+torchrun --nproc-per-node 3 --monitor-interval 3 broken.py
+
+(At its usual interval torchrun often ends the other ranks before they can say what they saw.)
 """
 
 import os
