@@ -84,7 +84,9 @@ class TcpLinks:
             sending = self._flush(turn.number, patience)
             if not (waiting or receivers or sending):
                 return step.known
-            self._sleep(waiting, receivers, sending, patience)
+            if not self._sleep(waiting, receivers, sending, patience):
+                self._look_at(sending - receivers.keys(), exchange)
+                patience.over(waiting.keys() | receivers.keys() | sending)
 
     def release(self, exchange, step):
         """What `take` gave has been read; a step that is kept must not hold on to it."""
@@ -121,10 +123,25 @@ class TcpLinks:
         if not sending:  # else there is time: others copy what this rank waits to be rid of
             spin(lambda: self._poll.poll(0))
         ready = self._poll.poll(patience.tick() * 1000)
-        if not ready:
-            patience.over(waiting.keys() | receivers.keys() | sending)
         if any(fd == self.sockets.bell.fileno() for fd, _ in ready):
             self.sockets.adopt()
+        return ready
+
+    def _look_at(self, peers, exchange):
+        """Nothing moves: have these peers, to whom this rank only sends, sent something else?
+
+        Two ranks that both give more than the system holds would else wait for each other's room.
+        """
+        for peer in peers & self.sockets.connections.keys():
+            channel = self.sockets.connections[peer]
+            with guarded(peer):
+                head = channel.ahead(SIZE)
+                if head is None:
+                    continue
+                header = Header.unpack(head)
+                words = (channel.ahead(SIZE + header.words) or head)[SIZE:]
+            if header.sequence <= exchange.header.sequence:
+                check_call(header, exchange.header, peer, words.decode(errors="replace"))
 
     def close(self):
         """Hang up."""
@@ -194,15 +211,20 @@ def receiving(channel, peer, exchange, step, chunks, rooms):
 def check_place(header, exchange, turn, peer, words):
     """Raise Mismatch unless the message is of the call and the turn that this rank is in."""
     expected = exchange.header
+    same_turn = (header.round, header.segment) == (turn.round, turn.segment)
+    check_call(header, expected, peer, words, same_turn)
+
+
+def check_call(header, expected, peer, words, same_turn=True):
+    """Raise Mismatch unless the message is of the call whose header is `expected`."""
     if header.group != expected.group or header.generation != expected.generation:
         raise Stranger(f"rank {peer} sent a message of another group or generation", peer)
-    same_turn = (header.sequence, header.round, header.segment, header.kind) == (
+    same_call = (header.sequence, header.kind, header.fingerprint) == (
         expected.sequence,
-        turn.round,
-        turn.segment,
         expected.kind,
+        expected.fingerprint,
     )
-    if header.fingerprint != expected.fingerprint or not same_turn:
+    if not (same_call and same_turn):
         raise Mismatch(
             f"rank {peer} is in another call: call {header.sequence}, round {header.round}",
             peer,

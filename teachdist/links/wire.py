@@ -62,6 +62,13 @@ class Channel:
         self._begin += count
         return bytes(self._ahead[self._begin - count : self._begin])
 
+    def ahead(self, count):
+        """The next `count` bytes if they have come, still to be taken; else None."""
+        if self._begin == self._end:
+            self._begin, self._end = 0, self._receive(self._ahead) or 0
+        there = self._end - self._begin >= count
+        return bytes(self._ahead[self._begin : self._begin + count]) if there else None
+
     def gather(self, count):
         """Receive `count` bytes, however many pieces they come in (a generator)."""
         data = bytearray(count)

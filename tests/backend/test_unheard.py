@@ -120,3 +120,19 @@ def test_between_hosts_a_message_left_from_an_earlier_call_names_that_call():
         assert 'group "0", call 2: ' in outcome.said
         assert "broadcast(float32[4], src=0)" in outcome.said
         assert "broadcast(float32[4], src=1)" in outcome.said
+
+
+def test_between_hosts_two_that_both_give_more_than_sockets_hold():
+    """Each waits for room at the other, and neither reads: what has come tells them."""
+
+    def scene(rank):
+        x = torch.ones(4 << 20)
+        dist.barrier()
+        dist.broadcast(x, 0) if rank == 0 else dist.reduce(x, 0)
+
+    for outcome in play(scene, hosts=["a", "b"]):
+        assert isinstance(outcome.error, dist.DistBackendError)
+        assert 'group "0", call 2: ' in outcome.said
+        assert "rank 0 is in broadcast(float32[4194304], src=0)" in outcome.said
+        assert "rank 1 is in reduce(float32[4194304], SUM, dst=0)" in outcome.said
+        assert outcome.seconds < 20
