@@ -329,4 +329,4 @@ def test_what_cannot_be_a_delegate():
     with RankPool(2, "teachdist") as pool:
         for kind, text in pool.run(job):
             assert kind == "ValueError"
-            assert "delegate='nonsense': expected gloo, nccl, or a backend registered" in text
+            assert "delegate='nonsense' (or TEACHDIST_DELEGATE): expected gloo, nccl, or" in text
