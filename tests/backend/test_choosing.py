@@ -13,7 +13,7 @@ from ranks import shared_pool
 
 import teachdist
 from teachdist.backend import members
-from teachdist.backend.choosing import Chooser
+from teachdist.backend.choosing import Chooser, given_topology
 from teachdist.backend.options import Options
 from teachdist.collectives import Recv, Reduce, Send, get
 from teachdist.links.exchange import SEGMENT, SOCKET_SEGMENT
@@ -187,3 +187,17 @@ def test_use_holds_for_asynchronous_calls_made_inside_and_for_no_others():
     for chosen, total in shared_pool(4, "teachdist").run(job):
         assert chosen == ["two_shot", "ring", "two_shot", "doubling"]
         assert total == [256.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("ethernett", "neither a preset .*ethernet, .* nor a file that can be read: No such file"),
+        ("/nowhere/links.json", "nor a file that can be read"),
+        (str(Path(__file__)), "not a file of `teachdist calibrate`"),
+    ],
+)
+def test_a_topology_that_is_none(monkeypatch, given, words):
+    monkeypatch.setenv("TEACHDIST_TOPOLOGY", given)
+    with pytest.raises(ValueError, match=f"TEACHDIST_TOPOLOGY={given}: .*{words}"):
+        given_topology()

@@ -37,6 +37,14 @@ def test_of_equal_failures_the_lowest_rank_speaks():
     assert shown == ["ranks 0-2 failed first:", "of 0", "", "ranks 0-2: ValueError: bad"]
 
 
+def test_a_script_sees_the_ranks_traceback():
+    """Nothing else shows it there: Python prints an exception's notes."""
+    first = failure(1, when="1", traceback=["\x1b[31mFile train.py:4\x1b[0m", "KeyError"])
+    error = RanksError([failure(0, *RELEASED, when="2"), first])
+    assert error.__notes__ == ["On rank 1:\nFile train.py:4\nKeyError"]
+    assert not hasattr(RanksError([failure(0)]), "__notes__")
+
+
 def test_the_file_of_a_cell_is_no_name():
     assert failure(0, "SyntaxError", "incomplete (131.py, line 2)").what.endswith(
         "SyntaxError: incomplete (line 2)"

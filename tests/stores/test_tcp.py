@@ -455,3 +455,21 @@ def wait_until(condition, seconds=20):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 99999])
+def test_a_port_that_is_none(port):
+    with pytest.raises(ValueError, match=f"TCPStore: port={port}; ports are 1 to 65535"):
+        stores.TCPStore("127.0.0.1", port, is_master=True)
+
+
+def test_a_timeout_is_a_timedelta():
+    with pytest.raises(TypeError, match="TCPStore: timeout must be a timedelta, not 2"):
+        stores.TCPStore("127.0.0.1", 0, is_master=True, timeout=2)
+    with stores.HashStore() as store, pytest.raises(TypeError, match="HashStore: timeout must be"):
+        store.set_timeout(2)
+
+
+def test_networks_that_are_none():
+    with pytest.raises(ValueError, match=r"allow=\('hello',\): 'hello' does not appear"):
+        stores.TCPStore("127.0.0.1", 0, is_master=True, allow=("hello",))
