@@ -27,7 +27,6 @@ from teachdist.backend.route import Routes
 from teachdist.backend.turns import Turns
 from teachdist.backend.unheard import Unheard
 from teachdist.backend.work import DONE, Work
-from teachdist.collectives.catalog import choices
 from teachdist.diagnose import Door, View, Watch, call_site, poison, stacks
 from teachdist.diagnose.log import log
 from teachdist.diagnose.survey import leave_card
@@ -235,7 +234,7 @@ class Member:
 
     def _right(self, call):
         """Whether a kept call may run by its old script."""
-        return call.route.changes == choices.changes and not (tracing.active() or poison.on())
+        return call.route.fresh and not (tracing.active() or poison.on())
 
     # -- point to point ----------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ words, so that a receiver may learn sizes that only the sender knows.
 import hashlib
 import struct
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 COLLECTIVE, POINT_TO_POINT, GOODBYE = 1, 2, 3
 
@@ -33,9 +34,6 @@ SIZE = _LAYOUT.size
 MAX_WORDS = 4096
 MAX_CHUNKS = 1 << 20
 MAX_LENGTH = 1 << 46
-
-_read = {}  # bytes of a header -> Header: a loop sends the same messages again and again
-MOST_READ = 256
 
 
 @dataclass(slots=True)
@@ -111,14 +109,10 @@ class Header:
         )
 
     @classmethod
+    @lru_cache(maxsize=256)
     def read(cls, data):
         """The same for bytes that often come again; nobody may change the answer."""
-        known = _read.get(data)
-        if known is None:
-            if len(_read) >= MOST_READ:
-                _read.clear()
-            known = _read[data] = cls.unpack(data)
-        return known
+        return cls.unpack(data)
 
     def message(self, round_, segment, words, lengths):
         """A message's bytes up to its payload: header, words, the chunks' lengths."""

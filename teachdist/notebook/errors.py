@@ -79,7 +79,8 @@ class RanksError(RuntimeError):
         super().__init__("\n".join(self.lines()))
         first = self._first()
         if first is not None and first.traceback:  # for scripts, where nothing else shows it
-            self.add_note(f"On rank {first.rank}:\n{plain(chr(10).join(first.traceback))}")
+            lines = "\n".join(first.traceback)
+            self.add_note(f"On rank {first.rank}:\n{plain(lines)}")
 
     def lines(self):
         """A line per failure, causes before consequences and by rank, then what to do next."""
