@@ -8,7 +8,8 @@
    4096  slots    the last 40 collectives, the last 8 sends and receives, 512 bytes each
 
 A slot begins and ends with a counter. The writer changes the beginning first and the end last, so
-a reader who finds the same number in both has read one entry and not the halves of two.
+a reader who finds the same number in both has read one entry and not the halves of two. What says
+that something else is there (an offer, an abort, a description) is written last, in one piece.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ CALLS, MAILS = 40, 8  # slots for collectives, and for sends and receives
 
 MAGIC = b"tdB3"
 HEAD = struct.Struct("<4sIIII4xQ")  # magic, pid, rank, left?, bytes of the description, id
+LEFT_AT, ABOUT_SIZE_AT = 12, 16  # within it
 ABOUT_AT, ABOUT_MAX = 64, 1472
 ABORT = struct.Struct("<IIidI")  # raised?, generation, culprit, time.time(), bytes
 ABORT_AT, ABORT_MAX = 1536, 1500

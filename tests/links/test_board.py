@@ -216,3 +216,35 @@ def test_an_entry_that_is_being_written_has_no_fingerprint_yet():
         half[end : slot + at.ENTRY.size] = bytes(slot + at.ENTRY.size - end)
         half[slot + at.ENTRY.size - 8 : slot + at.ENTRY.size] = bytes(8)
         assert at.fingerprint(memoryview(half).cast("Q"), 7) is None
+
+
+def test_nobody_ever_sees_half_of_what_is_written(page, window):
+    """Another process looks again and again while it is written: nothing is there, or all of it."""
+    rounds, (heard, tell) = 3000, os.pipe()
+    child = os.fork()
+    if child == 0:
+        for number in range(rounds):
+            page.offer(number, 77, 78)
+            os.read(heard, 1)
+            page.abort(Abort(number, 3, "rank 3 fell", 9.0))
+            os.read(heard, 1)
+            page.clear_abort()
+            page.describe(ABOUT)
+        os._exit(0)
+    try:
+        for number in range(rounds):
+            offer = abort = None
+            while offer is None or offer[0] < number:
+                offer = window.offer()
+                assert window.read().state == IDLE
+            assert offer == (number, 77, 78)
+            os.write(tell, b"x")
+            while abort is None:
+                abort = window.abort()
+            assert abort == Abort(number, 3, "rank 3 fell", 9.0)
+            os.write(tell, b"x")
+    finally:
+        os.write(tell, b"x" * 2 * rounds)  # whatever happened, the child comes to its end
+        os.waitpid(child, 0)
+        os.close(heard)
+        os.close(tell)
