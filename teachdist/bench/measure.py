@@ -10,8 +10,7 @@ import torch.distributed as dist
 
 from teachdist.bench.cases import CASES
 
-BLOCKS = 5
-BLOCK_SECONDS = 0.03
+BLOCKS = 9
 WITHOUT_SIZE = {"barrier"}
 
 
@@ -66,22 +65,22 @@ def measure(op, nbytes, rank, size, groups, seconds):
         case.call(group)
         alone(case.check)
         case.call(group)
-    count = calls_per_block(case, groups["gloo"], seconds)
+    counts = {name: calls_per_block(case, group, seconds) for name, group in groups.items()}
     times = {name: [] for name in groups}
     for _ in range(BLOCKS):
         for name, group in groups.items():
             alone(case.fresh)
             dist.barrier()
             began = time.perf_counter()
-            for _ in range(count):
+            for _ in range(counts[name]):
                 case.call(group)
             spent = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
             dist.all_reduce(spent, dist.ReduceOp.MAX)
-            times[name].append(spent.item() / count)
+            times[name].append(spent.item() / counts[name])
     return {
         "op": op,
         "nbytes": nbytes,
-        "calls": count * BLOCKS,
+        "calls": {name: count * BLOCKS for name, count in counts.items()},
         "moved": nbytes * case.share,
         "seconds": {name: statistics.median(spent) for name, spent in times.items()},
         "blocks": times,
@@ -97,11 +96,15 @@ def alone(job):
 
 
 def calls_per_block(case, group, seconds):
-    """How many calls fill a block; the same on all ranks."""
+    """How many calls fill a block of this group; the same on all ranks.
+
+    Blocks last as long for everybody: ranks do not leave the barrier at one moment, and in a
+    shorter block that would weigh more.
+    """
     dist.barrier()
     began = time.perf_counter()
     for _ in range(3):
         case.call(group)
     spent = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
     dist.all_reduce(spent, dist.ReduceOp.MAX)
-    return max(1, min(1000, int(seconds * 3 / spent.item())))
+    return max(1, min(5000, int(seconds * 3 / spent.item())))
