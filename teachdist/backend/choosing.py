@@ -25,10 +25,11 @@ from teachdist.backend.own_files import load_own_files
 from teachdist.collectives import Topology, choose, get
 from teachdist.collectives.own import ensure_proven
 from teachdist.collectives.topology import PRESETS
-from teachdist.links.exchange import SEGMENT, SOCKET_SEGMENT
+from teachdist.links.exchange import SEGMENT, SOCKET_SEGMENT, WIDE_SEGMENT
 from teachdist.links.roster import shm_wanted
 
 _KEY = "believes"
+ONE_WAY = {"broadcast", "reduce", "gather", "scatter"}  # some only give, some only take
 
 
 class Chooser:
@@ -80,12 +81,14 @@ class Chooser:
         """Whether ranks of one host are to share memory, as rank 0 has said."""
         return self._believes["memory"]
 
-    def segment(self, hosts):
-        """Bytes that a rank publishes in one turn; smaller if that has to fit into shared memory.
+    def segment(self, op, hosts):
+        """Bytes that a rank publishes in one turn; fewer if that has to fit into shared memory.
 
         Where each rank has a host of its own there is none to share.
         """
-        return SEGMENT if self.memory and len(set(hosts)) < self._size else SOCKET_SEGMENT
+        if not self.memory or len(set(hosts)) == self._size:
+            return SOCKET_SEGMENT
+        return SEGMENT if op in ONE_WAY else WIDE_SEGMENT
 
     @cached_property
     def _believes(self):

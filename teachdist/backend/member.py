@@ -22,7 +22,6 @@ from teachdist.backend.choosing import Chooser
 from teachdist.backend.executor import execute
 from teachdist.backend.identity import identify, title
 from teachdist.backend.options import chosen_by_user
-from teachdist.backend.parcels import receive, send
 from teachdist.backend.route import Routes
 from teachdist.backend.turns import Turns
 from teachdist.backend.unheard import Unheard
@@ -237,14 +236,6 @@ class Member:
         return call.route.fresh and not (tracing.active() or poison.on())
 
     # -- point to point ----------------------------------------------------------------------
-
-    def send(self, parcel, peer, tag, outputs=(), closing=None):
-        """Post a send of a `Parcel` to a group rank; a Work."""
-        return send(self, parcel, peer, tag, outputs, closing)
-
-    def receive(self, parcel, peer, tag, outputs=(), closing=None):
-        """Post a receive from a group rank, or from anybody (None); a Work."""
-        return receive(self, parcel, peer, tag, outputs, closing)
 
     def next_roll(self):
         """The number of this monitored barrier since the last collective."""

@@ -16,7 +16,7 @@ from gloo.
 import time
 from datetime import timedelta
 
-from teachdist.backend.parcels import Parcel
+from teachdist.backend.parcels import Parcel, receive, send
 from teachdist.links.header import number_of
 
 _KIND = number_of("monitored barrier")
@@ -62,7 +62,7 @@ def _call_roll(roll, wait_all_ranks):
         )
     others = range(1, member.size)
     words = {rank: roll.parcel(0) for rank in others}
-    works = {rank: member.receive(words[rank], rank, roll.tag) for rank in others}
+    works = {rank: receive(member, words[rank], rank, roll.tag) for rank in others}
     missing, why = [], None
     for rank, work in works.items():
         try:
@@ -75,7 +75,7 @@ def _call_roll(roll, wait_all_ranks):
     answer = _FAILED if missing else _FINE
     for rank in others:
         if rank not in missing:
-            member.send(roll.parcel(answer), rank, roll.tag)
+            send(member, roll.parcel(answer), rank, roll.tag)
     if missing:
         raise RuntimeError(_missing(member, missing, roll.seconds, why)) from why
 
@@ -84,8 +84,8 @@ def _answer_roll(roll):
     member = roll.member
     answer = roll.parcel(0)
     try:
-        coming = member.receive(answer, 0, roll.tag)
-        member.send(roll.parcel(_FINE), 0, roll.tag).wait(roll.left())
+        coming = receive(member, answer, 0, roll.tag)
+        send(member, roll.parcel(_FINE), 0, roll.tag).wait(roll.left())
         coming.wait(roll.left())
         why = None
     except RuntimeError as error:

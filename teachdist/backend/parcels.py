@@ -77,10 +77,10 @@ class MailWork(Work):
             member.page.end_mail(place)
 
 
-def send(member, parcel, peer, tag, outputs, closing):
+def send(member, parcel, peer, tag, outputs=(), closing=None):
     """Post a send of a `Parcel` to a group rank; a Work."""
     member.usable(parcel.words)
-    site = call_site(4)
+    site = call_site(3)
     written_at, head = parcel.head
     if written_at != site:
         head = _head(member, parcel, site, tag)
@@ -101,10 +101,10 @@ def _head(member, parcel, site, tag):
     return header.message(0, 0, words.encode(), (len(parcel.view),))
 
 
-def receive(member, parcel, peer, tag, outputs, closing):
+def receive(member, parcel, peer, tag, outputs=(), closing=None):
     """Post a receive from a group rank, or from anybody (None); a Work."""
     member.usable(parcel.words)
-    words = f"{parcel.words} at {call_site(4)}"
+    words = f"{parcel.words} at {call_site(3)}"
     work = MailWork(member, "recv", parcel, words, peer, tag, outputs, closing)
     member.mail.receive(work.letter)
     return _open(member, work)

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import torch.distributed as dist
 
+from teachdist.backend import parcels
 from teachdist.backend.again import key_of
 from teachdist.backend.call import describe
 from teachdist.backend.checks import check, check_output
@@ -24,7 +25,7 @@ def send(member, tensor, dst, tag):
     """Send a tensor to group rank `dst`; a Work."""
     closing = opened("send", [tensor])
     parcel = _again(member, _outgoing, tensor, dst, tag)
-    return member.send(parcel, dst, tag, [tensor], closing)
+    return parcels.send(member, parcel, dst, tag, [tensor], closing)
 
 
 def receive(member, tensor, src, tag):
@@ -36,7 +37,7 @@ def receive(member, tensor, src, tag):
         )
     closing = opened("recvAnySource" if src is None else "recv", [tensor])
     parcel = _again(member, _incoming, tensor, src, tag)
-    return member.receive(parcel, src, tag, [tensor], closing)
+    return parcels.receive(member, parcel, src, tag, [tensor], closing)
 
 
 def _again(member, make, tensor, peer, tag):

@@ -66,7 +66,7 @@ class Routes:
             header = Header(
                 self.number, self.generation, 0, fingerprint=self.fingerprint((*kind, name))
             )
-            exchange = Exchange(header, made.width, self.chooser.segment(self.hosts))
+            exchange = Exchange(header, made.width, self.chooser.segment(call.op, self.hosts))
             same = self.fingerprint(kind)
             route = Route(get(call.op, name), made, same, changes, exchange, marked(name))
             self._known[key] = route

@@ -26,14 +26,14 @@ from typing import NamedTuple
 
 import torch
 
+from teachdist.links.exchange import WIDE_SEGMENT, Want
 from teachdist.links.exchange import Step as LinkStep
-from teachdist.links.exchange import Want
 from teachdist.links.raw import scratch, view_bytes
 
 # Elements that a torch operation takes at once. Beyond this many it would spread over threads,
 # which for short operations costs far more than it gains when every rank has threads of its own.
 SERIAL = 32768
-SMALL = 1 << 16  # bytes of a sum that may have room of its own in a script, or of a quick copy
+SMALL = 1 << 16  # bytes of a sum that may have room of its own in a script
 
 
 @dataclass(slots=True)
@@ -166,8 +166,8 @@ class Writer:
                     f"chunk {chunk}: {value.numel()} elements for an output of {target.numel()}"
                 )
             if value is not target and value.data_ptr() != target.data_ptr():
-                small = target.nbytes <= SMALL and target.dtype == value.dtype
-                found.append((view_bytes(target), view_bytes(value)) if small else (target, value))
+                short = target.nbytes <= WIDE_SEGMENT and target.dtype == value.dtype
+                found.append((view_bytes(target), view_bytes(value)) if short else (target, value))
         return found
 
 
@@ -183,7 +183,10 @@ def play(script, call, links, exchange, observer=None):
 
 
 def copy_all(finals):
-    """Bring what is not yet where it belongs to its target: bytes, if few, which is quicker."""
+    """Bring what is not yet where it belongs to its target.
+
+    Bytes are the quickest, but hold the interpreter's lock: no longer than for a segment.
+    """
     for target, value in finals:
         if type(target) is memoryview:
             target[:] = value

@@ -137,9 +137,10 @@ class Carrier:
             letter = self.desk.claim(message)
             wrong = None if letter is None else misfit(letter, message)
             if letter is not None and wrong is None:
-                self._filling[peer] = letter
-                yield from channel.fill(letter.buffer)
-                del self._filling[peer]
+                if not channel.land(letter.buffer):
+                    self._filling[peer] = letter
+                    yield from channel.fill(letter.buffer)
+                    del self._filling[peer]
                 self.settled.append((letter, None))
                 yield True
                 continue
@@ -155,7 +156,9 @@ class Carrier:
     def comes(self, peer):
         """For a moment look, yielding, whether something comes from `peer` by itself."""
         channel = self.sockets.connections.get(peer)
-        return channel is not None and channel.can_stir and spin(channel.stirred)
+        if channel is None or not channel.can_stir:
+            return False
+        return channel.stirred() or spin(channel.stirred)
 
     def stirs(self):
         """The same for all connections."""

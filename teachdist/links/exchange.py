@@ -16,9 +16,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 # Bytes that a rank publishes in one turn. Small enough to stay in a processor's cache while
-# others read it, large enough to outweigh a turn's overhead. A turn over sockets has more of that,
-# and what goes through the system leaves the cache anyway.
+# others read it, large enough to outweigh a turn's overhead. Where every rank gives and takes, none
+# can be far ahead of the others: few large turns are better there than room for many. A turn over
+# sockets costs more, and what goes through the system leaves the cache anyway.
 SEGMENT = 1 << 20
+WIDE_SEGMENT = 1 << 21
 SOCKET_SEGMENT = 1 << 24
 ALIGN = 64
 # Room in front for the chunks' lengths, 8 bytes each.

@@ -70,8 +70,7 @@ class Mail:
         """Post a receive; bytes go into its buffer, the sender's rank into `source`."""
         with self._lock:
             self._carrier.desk.post(letter)
-        if self._settled:
-            self._tell()
+        self._tell()
         self._nudge(letter)
 
     def _nudge(self, letter):
@@ -158,16 +157,19 @@ class Mail:
 
     def _tell(self):
         """Tell those who asked that their operations are over."""
-        while self._settled:
+        settled = self._settled
+        if not settled:
+            return
+        while settled:
+            try:
+                letter, error = settled.pop(0)
+            except IndexError:  # another thread has just told the last
+                break
+            if not letter.done:
+                letter.finish(error)
+        if self._watchers:
             with self._lock:
-                settled = list(self._settled)
-                self._settled.clear()
-            for letter, error in settled:
-                if not letter.done:
-                    letter.finish(error)
-            if self._watchers:
-                with self._lock:
-                    self._changed.notify_all()
+                self._changed.notify_all()
 
     def _withdraw(self, letter, error):
         """End an operation that nobody waits for any more."""

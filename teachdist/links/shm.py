@@ -5,13 +5,18 @@ Every rank has one piece of memory, which the others map:
     +--------------------------+-----------+-----------+-----------+-----------+
     | READY DONE ASLEEP stamps |  slot 0   |  slot 1   |  slot 2   |  slot 3   |
     +--------------------------+-----------+-----------+-----------+-----------+
-                                 turn 0, 4.. turn 1, 5.. turn 2, 6.. turn 3, 7..
+          a broadcast's turns:   0, 4, 8..   2, 6, 10..  1, 5, 9..   3, 7, 11..
+         an all_reduce's turns:  0, 2, 4, 6, 8..         1, 3, 5, 7, 9..
 
 A turn, on every rank: copy what leaves into the next slot, once, whoever it is for; raise READY to
 the turn's number. Wait until the others' READY is there too; read from their slots, adding up right
 where the numbers lie; raise DONE. That is all there is, but for one rule: a slot may be written
 again only when those who were to read its last turn have raised their DONE to it. With one counter
 in place of two, a fast rank overwrites what a slow one still reads.
+
+Where only some give, they may be up to four turns ahead of the others: then nobody need stop for
+each turn. Where all give and take, none can be ahead so far; there a turn has two slots for twice
+the data, which is 10 to 20 % faster.
 
 Numbers of turns grow over all calls of the group, and a call's turns begin at a number that its
 sequence number tells. So ranks need not do the same number of turns in a call.
@@ -34,7 +39,7 @@ from typing import NamedTuple
 import torch
 
 from teachdist.links.errors import Mismatch
-from teachdist.links.exchange import SEGMENT, TABLE
+from teachdist.links.exchange import SEGMENT, TABLE, WIDE_SEGMENT
 from teachdist.links.memory import attach, attach_other, create
 from teachdist.links.raw import scratch
 from teachdist.links.signals import DONE, READY, signals
@@ -42,10 +47,12 @@ from teachdist.links.signals import DONE, READY, signals
 PAGE = 4096
 SLOTS = 4
 SLOT = TABLE + SEGMENT  # the chunks' lengths, then the chunks
+# The slots of a turn, by its number modulo SLOTS: one, or both of a pair.
+NARROW, WIDE = ((0,), (2,), (1,), (3,)), ((0, 1), (2, 3), (0, 1), (2, 3))
 SIZE = PAGE + SLOTS * SLOT
 
-# Words of the first page, beside those of signals.py: for each slot the turn and the fingerprint
-# of what it holds.
+# Words of the first page, beside those of signals.py: the numbers and the fingerprints of the last
+# four turns.
 STAMPS = 32
 
 
@@ -81,6 +88,7 @@ class Ways(NamedTuple):
     coming: (peer, its counters, its words, [(index of the length's word, length, place in the
     peer's slot, room or None)]). arrived: {(peer, chunk): tensor over its place}.
     readers, givers: who takes from this rank and from whom it takes, with their counters.
+    slots: those that it fills.
     """
 
     leaving: list
@@ -88,6 +96,7 @@ class Ways(NamedTuple):
     arrived: dict
     readers: list
     givers: list
+    slots: tuple
 
 
 class ShmLinks:
@@ -111,23 +120,24 @@ class ShmLinks:
     def post(self, exchange, step):
         """Publish what leaves in this step."""
         stamp = exchange.first + step.turn.number
-        slot = stamp % SLOTS
-        leaving, _, _, readers, _ = (step.known and step.known[slot]) or self._ways(
-            exchange, step, slot
+        now = stamp % SLOTS
+        leaving, _, _, readers, _, slots = (step.known and step.known[now]) or self._ways(
+            exchange, step, now
         )
         if not readers:
             return
-        last, before = self._readers[slot]
-        for peer, counters in before:
-            if counters[DONE] < last:
-                self.signals.wait(peer, DONE, last, exchange.patience)
-        words, at = self._words, STAMPS + 2 * slot
+        for slot in slots:
+            last, before = self._readers[slot]
+            for peer, counters in before:
+                if counters[DONE] < last:
+                    self.signals.wait(peer, DONE, last, exchange.patience)
+            self._readers[slot] = stamp, readers
+        words, at = self._words, STAMPS + 2 * now
         for length_at, length, place, view in leaving:
             words[length_at] = length
             place[:] = view
         words[at] = stamp
         words[at + 1] = exchange.header.fingerprint
-        self._readers[slot] = stamp, readers
         self.signals.raise_to(READY, stamp, readers)
 
     def take(self, exchange, step):
@@ -137,9 +147,9 @@ class ShmLinks:
         memory and is good until `release`.
         """
         stamp = exchange.first + step.turn.number
-        slot = stamp % SLOTS
-        at = STAMPS + 2 * slot
-        ways = (step.known and step.known[slot]) or self._ways(exchange, step, slot)
+        now = stamp % SLOTS
+        at = STAMPS + 2 * now
+        ways = (step.known and step.known[now]) or self._ways(exchange, step, now)
         for peer, counters, words, chunks in ways.coming:
             if counters[READY] < stamp:
                 self.signals.wait(peer, READY, stamp, exchange.patience)
@@ -161,11 +171,12 @@ class ShmLinks:
         stamp = exchange.first + step.turn.number
         self.signals.raise_to(DONE, stamp, step.known[stamp % SLOTS].givers)
 
-    def _ways(self, exchange, step, slot):
-        """Work out where a step's chunks lie while it uses `slot`, and keep it with the step."""
+    def _ways(self, exchange, step, now):
+        """Work out where a step's chunks lie in a turn of this number, and keep it with it."""
         if step.known is None:
             step.known = [None] * SLOTS
-        rnd, start = step.turn.rnd, PAGE + slot * SLOT
+        slots = (WIDE if exchange.segment == WIDE_SEGMENT else NARROW)[now]
+        rnd, start = step.turn.rnd, PAGE + slots[0] * SLOT
         lengths_at, first = start >> 3, start + exchange.table
         leaving, coming, arrived = [], [], {}
         for index, chunk in enumerate(rnd.published if rnd.sends else ()):
@@ -184,7 +195,7 @@ class ShmLinks:
                     arrived[way] = slab.tensor(at, want.numel, want.dtype)
             coming.append((peer, self.signals.theirs[peer], slab.words, chunks))
         both = self.signals.with_counters(rnd.sends), self.signals.with_counters(rnd.takes)
-        step.known[slot] = ways = Ways(leaving, coming, arrived, *both)
+        step.known[now] = ways = Ways(leaving, coming, arrived, *both, slots)
         return ways
 
     def close(self):

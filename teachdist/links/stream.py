@@ -108,7 +108,7 @@ class RingChannel(Channel):
     def take(self, count):
         """`count` bytes if they are in the ring in one piece; else None.
 
-        The other side is not woken: the `fill` that ends every message does so.
+        The other side is not woken: the `land` or `fill` that ends every message does so.
         """
         words, side, read = self._words, 1 - self._side, self._read
         at = read % RING
@@ -118,6 +118,18 @@ class RingChannel(Channel):
         data = bytes(self._bytes[start : start + count])
         self._read = words[_READ[side]] = read + count
         return data
+
+    def land(self, view):
+        """Fill `view` if all of it is in the ring in one piece; whether it was."""
+        words, side, read, count = self._words, 1 - self._side, self._read, len(view)
+        at = read % RING
+        if count > words[_WRITTEN[side]] - read or count > RING - at or count > PIECE:
+            return False
+        start = self._in + at
+        view[:] = self._bytes[start : start + count]
+        self._read = words[_READ[side]] = read + count
+        self._wake_other()
+        return True
 
     def fill(self, view):
         """Receive until `view` is full; yields whenever nothing is there (a generator)."""

@@ -62,6 +62,14 @@ class Channel:
         self._begin += count
         return bytes(self._ahead[self._begin - count : self._begin])
 
+    def land(self, view):
+        """Fill `view` if all of it is at hand; whether it was."""
+        there = self.take(len(view))
+        if there is None:
+            return False
+        view[:] = there
+        return True
+
     def ahead(self, count):
         """The next `count` bytes if they have come, still to be taken; else None."""
         if self._begin == self._end:

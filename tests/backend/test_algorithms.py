@@ -6,10 +6,11 @@ import torch.distributed as dist
 from threaded import opts_of, threaded
 from values import bits
 
-from teachdist.backend import use
+from teachdist.backend import choosing, use
 from teachdist.collectives import catalog, get
+from teachdist.links import shm
 
-SMALL, LARGE = 37, 150_001  # elements per rank: one segment, and several that do not end evenly
+SMALL, LARGE = 37, 20_003  # elements per rank: one segment, and several that do not end evenly
 SUM = {"reduceOp": dist.ReduceOp.SUM}
 
 
@@ -112,6 +113,14 @@ FORMS = {
     "barrier": [barrier],
 }
 ALGORITHMS = [(op, name) for op, names in catalog().items() for name in names]
+
+
+@pytest.fixture(autouse=True)
+def short_segments(monkeypatch):
+    """So short that LARGE has several of them, with every algorithm and number of ranks."""
+    monkeypatch.setattr(choosing, "SEGMENT", 4096)
+    for module in (choosing, shm):
+        monkeypatch.setattr(module, "WIDE_SEGMENT", 8192)
 
 
 @pytest.mark.parametrize(("op", "name"), ALGORITHMS)

@@ -16,7 +16,7 @@ from teachdist.backend import members
 from teachdist.backend.choosing import Chooser, given_topology
 from teachdist.backend.options import Options
 from teachdist.collectives import Recv, Reduce, Send, get
-from teachdist.links.exchange import SEGMENT, SOCKET_SEGMENT
+from teachdist.links.exchange import SEGMENT, SOCKET_SEGMENT, WIDE_SEGMENT
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "own_algorithm"
@@ -123,15 +123,15 @@ def test_the_example_is_an_algorithm_for_any_number_of_ranks():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "hosts", "segment"),
+    ("wanted", "hosts", "narrow", "wide"),
     [
-        ("1", (0, 0, 0, 0), SEGMENT),
-        ("0", (0, 0, 0, 0), SOCKET_SEGMENT),
-        ("1", (0, 0, 1, 1), SEGMENT),
-        ("1", (0, 1, 2, 3), SOCKET_SEGMENT),  # nobody to share memory with
+        ("1", (0, 0, 0, 0), SEGMENT, WIDE_SEGMENT),
+        ("0", (0, 0, 0, 0), SOCKET_SEGMENT, SOCKET_SEGMENT),
+        ("1", (0, 0, 1, 1), SEGMENT, WIDE_SEGMENT),
+        ("1", (0, 1, 2, 3), SOCKET_SEGMENT, SOCKET_SEGMENT),  # nobody to share memory with
     ],
 )
-def test_all_ranks_follow_rank_0_in_sharing_memory(monkeypatch, wanted, hosts, segment):
+def test_all_ranks_follow_rank_0_in_sharing_memory(monkeypatch, wanted, hosts, narrow, wide):
     """What fits into a turn depends on it, so a rank must not follow its own environment."""
     store = dist.HashStore()
     monkeypatch.setenv("TEACHDIST_SHM", wanted)
@@ -139,7 +139,8 @@ def test_all_ranks_follow_rank_0_in_sharing_memory(monkeypatch, wanted, hosts, s
     monkeypatch.setenv("TEACHDIST_SHM", "10"[int(wanted)])
     other = Chooser(store, 1, 4, Options())
     assert other.memory is (wanted == "1")
-    assert other.segment(hosts) == segment
+    assert other.segment("broadcast", hosts) == narrow
+    assert other.segment("all_reduce", hosts) == wide
 
 
 def test_a_wish_that_is_none(monkeypatch):

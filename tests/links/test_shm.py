@@ -9,9 +9,9 @@ import torch
 from teachdist.backend.plan import plan
 from teachdist.backend.script import play, write
 from teachdist.links import Header, Mismatch, Patience, TimedOut
-from teachdist.links.exchange import SEGMENT, Exchange, Step, Want, layout
+from teachdist.links.exchange import SEGMENT, WIDE_SEGMENT, Exchange, Step, Want, layout
 from teachdist.links.memory import SUPPORTED
-from teachdist.links.shm import SIZE, SLOTS, ShmLinks
+from teachdist.links.shm import SIZE, SLOT, SLOTS, ShmLinks
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="needs memfd and /proc (Linux)")
 
@@ -29,10 +29,10 @@ def pair():
 class Rank:
     """Plays all_reduce calls on links, one sequence number after the other."""
 
-    def __init__(self, links, algorithm="direct", fingerprint=7, timeout=10.0):
+    def __init__(self, links, algorithm="direct", fingerprint=7, timeout=10.0, segment=SEGMENT):
         self.links, self.rank = links, links.rank
         self.plan = plan("all_reduce", algorithm, self.rank, 2, 0, (0, 0))
-        self.exchange = Exchange(Header(1, 0, fingerprint=fingerprint), self.plan.width)
+        self.exchange = Exchange(Header(1, 0, fingerprint=fingerprint), self.plan.width, segment)
         self.timeout = timeout
         self.sequence = -1
 
@@ -67,21 +67,33 @@ def both(first, second):
     return errors
 
 
+@pytest.mark.parametrize("segments", [(SEGMENT,), (WIDE_SEGMENT,), (SEGMENT, WIDE_SEGMENT)])
 @pytest.mark.parametrize("algorithm", ["direct", "ring", "doubling"])
-def test_many_calls_with_one_rank_ahead_of_the_other(pair, algorithm):
+def test_many_calls_with_one_rank_ahead_of_the_other(pair, algorithm, segments):
     ranks = [Rank(links, algorithm) for links in pair]
 
     def job(me):
         for k in range(300):
             x = torch.full((64,), float(k + me.rank))
+            me.exchange.segment = segments[k // 7 % len(segments)]
             me.sum(x)
             assert x.eq(2 * k + 1).all(), k
 
     assert both(lambda: job(ranks[0]), lambda: job(ranks[1])) == [None, None]
 
 
-def test_a_slot_is_not_written_before_it_has_been_read(pair):
-    """One rank publishes without ever taking: it must stop after as many turns as there are slots.
+@pytest.mark.parametrize(
+    ("segments", "turns"),
+    [
+        ([SEGMENT] * SLOTS, SLOTS),
+        ([WIDE_SEGMENT] * SLOTS, 2),
+        ([WIDE_SEGMENT, WIDE_SEGMENT, SEGMENT], 2),
+        ([SEGMENT, SEGMENT, WIDE_SEGMENT], 2),
+        ([SEGMENT, SEGMENT, SEGMENT, WIDE_SEGMENT], 3),
+    ],
+)
+def test_a_slot_is_not_written_before_it_has_been_read(pair, segments, turns):
+    """One rank publishes without ever taking: it must stop when the slots are full.
 
     That is what DONE is for; with READY alone it would run on over what the other still reads.
     """
@@ -90,13 +102,14 @@ def test_a_slot_is_not_written_before_it_has_been_read(pair):
     wants = {(1, 0): Want(8, 2, torch.float32, None)}
 
     def publish(sequence):
+        first.exchange.segment = segments[min(sequence, len(segments) - 1)]
         first.exchange.begin(sequence, "all_reduce", lambda: Patience(0.3))
         first.links.post(first.exchange, Step(turn, {0: memoryview(b"12345678")}, wants))
 
-    for sequence in range(SLOTS):
+    for sequence in range(turns):
         publish(sequence)
     with pytest.raises(TimedOut) as failure:
-        publish(SLOTS)
+        publish(turns)
     assert failure.value.ranks == (1,)
 
 
@@ -118,13 +131,14 @@ def test_it_stays_within_its_budget():
     assert SIZE <= 4.3e6
 
 
+@pytest.mark.parametrize("slots", [1, 2])
 @pytest.mark.parametrize("width", [1, 2, 3, 7, 512, 513, 4000])
-def test_chunks_fit_into_a_slot(width):
-    table, piece = layout(width)
+def test_chunks_fit_into_a_slot(width, slots):
+    table, piece = layout(width, {1: SEGMENT, 2: WIDE_SEGMENT}[slots])
     assert piece % 64 == 0
     assert piece > 0
     assert table >= 8 * width
-    assert table + width * piece <= SEGMENT + 4096
+    assert table + width * piece <= slots * SLOT
 
 
 def test_too_many_chunks_for_a_slot():

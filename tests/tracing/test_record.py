@@ -8,7 +8,7 @@ from ranks import shared_pool
 from teachdist.collectives import DEFINITIONS, Send, cost, frames, get
 from teachdist.tracing import trace
 
-SMALL, LARGE = 30, 900_000  # elements: one segment, and several
+SMALL, LARGE = 30, 1_800_000  # elements: one segment, and several
 
 
 def traced(job, *args, values=False, **algorithms):
