@@ -39,7 +39,27 @@ def tables(found: dict) -> str:
     parts = [how]
     for kind in found["arguments"]["links"]:
         parts += [f"## {TITLES[kind]}", table(found["rows"], kind)]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *at_best(found["rows"])])
+
+
+def at_best(rows: list[dict]) -> list[str]:
+    """What overlap could reach at best: what computing alone would have reached."""
+    by_column = {}
+    for row in rows:
+        if row.get("alone"):
+            found = row["seconds"]["gloo"] / row["alone"]
+            by_column.setdefault((row["ranks"], row["threads"]), []).append(found)
+    if not by_column:
+        return []
+    shown = [
+        f"{min(found):.2g} to {max(found):.2g} with {ranks} ranks and {_threads(threads)}"
+        for (ranks, threads), found in by_column.items()
+    ]
+    return [
+        "Overlap computes as well. Computing alone, without any communication, would have had these "
+        f"ratios: {'; '.join(shown)}. No way to communicate can be better than that. Where ranks and "
+        "threads are more than processors, computing takes most of the time, and a time that varies."
+    ]
 
 
 def table(rows: list[dict], kind: str) -> str:

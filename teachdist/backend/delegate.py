@@ -128,7 +128,7 @@ class Delegating(Backend):
     def _compare(self, number, same, words):
         """The data has moved; but was it the same call everywhere? The board of this host knows."""
         member = self.member
-        member.unheard.note(number, same, words, member.others)
+        member.unheard.note(number, same, words)
         member.unheard.look_back(member)
 
     # -- point to point ------------------------------------------------------------------------

@@ -175,7 +175,7 @@ class Member:
         words, told, same = call.said.get(site) or self._say(call, site)
         if self.left or self.broken is not None:
             failure.usable(self, words)
-        if self.unheard.pending:
+        if self.unheard.pending and self.unheard.due(call.route):
             self.unheard.look_back(self)
         self.page.write(IN_CALL, self.generation, sequence, told, same)
         patient = partial(self._patience, sequence, words, same, opts)
@@ -191,7 +191,7 @@ class Member:
             else:
                 execute(call, call.route.plan, self.links, call.route.exchange)
             if not call.route.plan.listens and self.size > 1:
-                self.unheard.note(sequence, same, words, self.others)
+                self.unheard.note(sequence, same, words)
         except KeyboardInterrupt as error:
             self.failed(error, sequence, words)
             raise

@@ -10,19 +10,23 @@ But two ranks may each give and neither wait:
 
 So after such a call the rank looks back when it makes its next one: has somebody failed, and what
 did the others' pages say of that number? At the latest then the mismatch has its sentence, unless
-the other has not come so far.
+the other has not come so far. Of calls that follow each other within a millisecond and take
+nothing, several are looked back to at once.
 
 Cost: a few words of shared memory for each other rank of the host, and only after calls that take
-nothing. A rank that has not come to one call has not come to those after it.
+nothing; but these words are in another processor's cache, which makes them dear. A rank that has
+not come to one call has not come to those after it.
 """
 
 from collections import deque
+from time import monotonic
 
 from teachdist.diagnose.log import log
 from teachdist.diagnose.watch import released
 from teachdist.links import LinkError, Mismatch
 
 _MOST = 8  # calls to look back to
+PAUSE = 0.001  # seconds between two looks, if nothing else calls for one
 
 
 class Unheard:
@@ -30,22 +34,29 @@ class Unheard:
 
     def __init__(self):
         self.pending = False  # whether there may be calls to look back to
-        self._calls = {}  # rank -> (number, fingerprint, words) of those to which it has not come
+        self._new = []  # (number, fingerprint, words) of those since the last look
+        self._calls = {}  # rank -> the same of those to which it had not come by then
+        self._looked = 0.0
         self._windows = {}  # rank -> its page, looked up once
 
-    def note(self, number, fingerprint, words, ranks):
-        """The call is over for this rank, which has heard nothing from these ranks."""
-        self.pending, call = True, (number, fingerprint, words)
-        for rank in ranks:
-            calls = self._calls.get(rank)
-            if calls is None:
-                calls = self._calls[rank] = deque(maxlen=_MOST)
-            calls.append(call)
+    def note(self, number, fingerprint, words):
+        """The call is over for this rank, which has heard nothing from the others."""
+        self.pending = True
+        self._new.append((number, fingerprint, words))
+
+    def due(self, route):
+        """Whether to look before a call by this `Route`."""
+        if route is None or route.plan.listens or len(self._new) >= _MOST:
+            return True
+        return monotonic() - self._looked > PAUSE
 
     def look_back(self, member):
         """Raise what the other ranks' pages say of those calls, as `Member` does for a call."""
-        self.pending = False
-        for rank, calls in self._calls.items():
+        self.pending, self._looked = False, monotonic()
+        new, self._new = self._new, []
+        for rank in member.others:
+            calls = self._calls.setdefault(rank, deque(maxlen=_MOST))
+            calls.extend(new)
             window = self._windows.get(rank) or self._find(member.view, rank)
             if window is None:
                 calls.clear()  # on another host: what is on the wire will tell it there

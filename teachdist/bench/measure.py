@@ -4,6 +4,7 @@ import os
 import statistics
 import time
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -65,24 +66,30 @@ def measure(op, nbytes, rank, size, groups, seconds):
         case.call(group)
         alone(case.check)
         case.call(group)
-    counts = {name: calls_per_block(case, group, seconds) for name, group in groups.items()}
-    times = {name: [] for name in groups}
+    jobs = {name: partial(case.call, group) for name, group in groups.items()}
+    if case.alone is not None:
+        jobs["alone"] = case.alone
+    counts = {name: calls_per_block(job, seconds * case.stretch) for name, job in jobs.items()}
+    times = {name: [] for name in jobs}
     for _ in range(BLOCKS):
-        for name, group in groups.items():
+        for name, job in jobs.items():
             alone(case.fresh)
             dist.barrier()
             began = time.perf_counter()
             for _ in range(counts[name]):
-                case.call(group)
+                job()
             spent = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
             dist.all_reduce(spent, dist.ReduceOp.MAX)
             times[name].append(spent.item() / counts[name])
+    found = {name: statistics.median(spent) for name, spent in times.items()}
+    without = found.pop("alone", None)
     return {
         "op": op,
         "nbytes": nbytes,
         "calls": {name: count * BLOCKS for name, count in counts.items()},
         "moved": nbytes * case.share,
-        "seconds": {name: statistics.median(spent) for name, spent in times.items()},
+        "seconds": found,
+        "alone": without,
         "blocks": times,
     }
 
@@ -95,16 +102,16 @@ def alone(job):
     torch.set_num_threads(threads)
 
 
-def calls_per_block(case, group, seconds):
-    """How many calls fill a block of this group; the same on all ranks.
+def calls_per_block(job, seconds):
+    """How many calls fill a block; the same on all ranks.
 
-    Blocks last as long for everybody: ranks do not leave the barrier at one moment, and in a
+    Blocks last as long for every backend: ranks do not leave the barrier at one moment, and in a
     shorter block that would weigh more.
     """
     dist.barrier()
     began = time.perf_counter()
     for _ in range(3):
-        case.call(group)
+        job()
     spent = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
     dist.all_reduce(spent, dist.ReduceOp.MAX)
     return max(1, min(5000, int(seconds * 3 / spent.item())))

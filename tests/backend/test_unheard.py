@@ -1,11 +1,14 @@
 """Ranks that only give in a call hear of a mismatch at their next call at the latest."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.distributed as dist
 from scenes import play
 
 from teachdist.backend import Released, members
+from teachdist.backend.unheard import Unheard
 
 
 def done(rank):
@@ -85,6 +88,23 @@ def test_calls_that_agree_are_forgotten():
         return member.unheard.pending
 
     assert [outcome.value for outcome in play(scene)] == [False, False]
+
+
+def test_when_to_look_back():
+    """At once before a call that takes something, after a while, or when there is much."""
+    gives, takes = (SimpleNamespace(plan=SimpleNamespace(listens=one)) for one in (False, True))
+    member, unheard = SimpleNamespace(others=[], view=None), Unheard()
+    unheard.note(1, 7, "broadcast")
+    assert unheard.due(gives)  # it has never looked
+    unheard.look_back(member)
+    unheard._looked += 3600  # as if no time passed
+    assert not unheard.due(gives)
+    assert unheard.due(takes)
+    assert unheard.due(None)
+    for number in range(2, 10):
+        assert not unheard.due(gives)
+        unheard.note(number, 7, "broadcast")
+    assert unheard.due(gives)
 
 
 def test_a_rank_released_elsewhere():

@@ -19,6 +19,8 @@ def test_all_cases_are_right(backend, size):
                 case.fresh()
                 case.call(dist.group.WORLD)
                 case.check()
+                if case.alone is not None:
+                    case.alone()
 
     shared_pool(size, backend).run(job)
 

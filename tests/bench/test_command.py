@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from teachdist.bench import fill, main
+from teachdist.bench import fill, main, report
 from teachdist.bench.cases import CASES
 
 
@@ -63,6 +63,12 @@ def test_the_table_says_what_the_json_says(tiny):
         assert float(ratio) == pytest.approx(
             row["seconds"]["gloo"] / row["seconds"]["shm"], abs=0.006
         )
+
+
+def test_only_who_computes_as_well_is_measured_without_communication(tiny):
+    assert [row["alone"] for row in tiny.found["rows"]] == [None] * 5
+    row = tiny.found["rows"][0] | {"alone": tiny.found["rows"][0]["seconds"]["gloo"] / 2}
+    assert report.line(row, ["shm"]).endswith("  computing alone: 2.00")
 
 
 def test_the_plot_is_drawn(tiny):

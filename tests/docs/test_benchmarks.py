@@ -56,6 +56,15 @@ def test_sockets_are_held_against_one(found):
     ]
 
 
+def test_what_overlap_could_reach_at_best(found):
+    assert benchmarks.at_best(found["rows"]) == []
+    for ranks, alone in ((2, 50e-6), (2, 40e-6), (4, 100e-6)):
+        found["rows"].append(row("overlap", 8, ranks, 40, 50) | {"alone": alone})
+    (said,) = benchmarks.at_best(found["rows"])
+    assert "2 to 2.5 with 2 ranks and 1 thread; 1 to 1 with 4 ranks and 1 thread." in said
+    assert said in benchmarks.tables(found)
+
+
 def test_the_page_says_how_it_was_measured(found, tmp_path):
     stored = tmp_path / "run.json"
     stored.write_text(json.dumps(found))
