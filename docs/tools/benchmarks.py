@@ -55,11 +55,13 @@ def at_best(rows: list[dict]) -> list[str]:
         f"{min(found):.2g} to {max(found):.2g} with {ranks} ranks and {_threads(threads)}"
         for (ranks, threads), found in by_column.items()
     ]
-    return [
-        "Overlap computes as well. Computing alone, without any communication, would have had these "
-        f"ratios: {'; '.join(shown)}. No way to communicate can be better than that. Where ranks and "
-        "threads are more than processors, computing takes most of the time, and a time that varies."
-    ]
+    said = (
+        "Overlap computes as well. Computing alone, without any communication, would have had "
+        f"these ratios: {'; '.join(shown)}. No way to communicate can be better than that. Where "
+        "ranks and threads are more than processors, computing takes most of the time, and a time "
+        "that varies."
+    )
+    return [said]
 
 
 def table(rows: list[dict], kind: str) -> str:

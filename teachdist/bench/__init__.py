@@ -5,7 +5,7 @@ in one run: the same processes belong to a gloo group and to a teachdist group, 
 calls alternate between the two; what disturbs one disturbs the other. Results are checked against
 what the operation is defined to give, on every rank.
 
-    for each case       calibrate: how many calls fill a block?
+    for each case       calibrate: how many calls of each backend fill a block?
       for each block    barrier, n calls on gloo | barrier, n calls on teachdist | ...
                         a block's time: the slowest rank's
 

@@ -8,6 +8,7 @@ import pytest
 
 from teachdist.bench import fill, main, report
 from teachdist.bench.cases import CASES
+from teachdist.bench.measure import BLOCKS
 
 
 def test_a_line_for_every_case(tiny):
@@ -37,7 +38,7 @@ def test_the_json_has_all_that_was_measured(tiny):
     for row in rows:
         assert row["seconds"].keys() == {"gloo", "shm", "tcp"}
         assert all(0 < seconds < 60 for seconds in row["seconds"].values())
-        assert {len(times) for times in row["blocks"].values()} == {5}
+        assert {len(times) for times in row["blocks"].values()} == {BLOCKS}
         assert row["copy"] > 1e8  # bytes per second: every machine copies faster than that
     assert rows[0]["moved"] == 8
     assert rows[2]["moved"] == 16
