@@ -4,6 +4,7 @@ import argparse
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from teachdist.bench import fill, main, report
@@ -70,6 +71,19 @@ def test_only_who_computes_as_well_is_measured_without_communication(tiny):
     assert [row["alone"] for row in tiny.found["rows"]] == [None] * 5
     row = tiny.found["rows"][0] | {"alone": tiny.found["rows"][0]["seconds"]["gloo"] / 2}
     assert report.line(row, ["shm"]).endswith("  computing alone: 2.00")
+
+
+def test_its_ranks_end_with_a_command_that_is_killed():
+    command = [sys.executable, "-m", "teachdist.bench", "--ranks", "2", "--ops", "barrier"]
+    bench = subprocess.Popen(command, stdout=subprocess.PIPE)
+    bench.stdout.readline()
+    while not (ranks := psutil.Process(bench.pid).children(recursive=True)):
+        assert bench.poll() is None
+    bench.kill()
+    bench.wait()
+    bench.stdout.close()
+    _, left = psutil.wait_procs(ranks, timeout=30)
+    assert left == []
 
 
 def test_the_plot_is_drawn(tiny):
