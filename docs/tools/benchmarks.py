@@ -52,7 +52,7 @@ def at_best(rows: list[dict]) -> list[str]:
     if not by_column:
         return []
     shown = [
-        f"{min(found):.2g} to {max(found):.2g} with {ranks} ranks and {_threads(threads)}"
+        f"{_ratio(min(found))} to {_ratio(max(found))} with {ranks} ranks and {_threads(threads)}"
         for (ranks, threads), found in by_column.items()
     ]
     said = (
@@ -89,7 +89,7 @@ def _threads(number):
     return "1 thread" if number == 1 else f"{number} threads"
 
 
-def _ratio(ratio, wanted):
+def _ratio(ratio, wanted=None):
     if ratio is None:
         return ""
     text = f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
