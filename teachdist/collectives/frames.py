@@ -14,9 +14,10 @@ sentence that says why: a counter-example to look at.
 
 from __future__ import annotations
 
+from teachdist.collectives.faults import Fault
 from teachdist.collectives.prove import resolve
 from teachdist.collectives.schedule import Reduce, Send, members
-from teachdist.collectives.symbolic import Execution, Fault
+from teachdist.collectives.symbolic import Execution
 
 
 def frames(

@@ -24,9 +24,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from teachdist.collectives.catalog import find_op, get, make
+from teachdist.collectives.faults import Fault, counted
 from teachdist.collectives.rounds import Algorithm
 from teachdist.collectives.schedule import definition_of
-from teachdist.collectives.symbolic import Execution, Fault, counted
+from teachdist.collectives.symbolic import Execution
 
 EVERY_SMALL_SIZE = range(1, 17)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from teachdist.collectives.symbolic import counted
+from teachdist.collectives.faults import counted
 from teachdist.collectives.tasks import TASKS
 
 MOST_BYTES = 1_000_000

@@ -17,15 +17,12 @@ values for one chunk, a fault) are dealt with apart.
 
 from __future__ import annotations
 
-import contextlib
 import operator
 
+from teachdist.collectives import faults
+from teachdist.collectives.faults import Fault
 from teachdist.collectives.rounds import Algorithm, AlgorithmError
-from teachdist.collectives.schedule import Recv, Reduce, Send, definition_of, members
-
-TOGETHER = (
-    "a Send and its Recv or Reduce must be in one round: what one rank does at once, one yield"
-)
+from teachdist.collectives.schedule import Recv, Reduce, Send, definition_of
 
 # What a chunk holds: who is in it (bits), and a fingerprint of the order of combining. A plain
 # tuple, because there are p * p of them and Python's collector soon lets plain tuples of ints be.
@@ -37,18 +34,6 @@ Wire = dict[tuple[int, int, int], Value]
 
 # What comes in for one rank: chunk, source, value, and Recv or Reduce.
 Arrival = tuple[int, int, Value, type]
-
-
-class Fault(Exception):
-    """A rule was broken: what kind, where, and the sentence that says so."""
-
-    def __init__(self, kind, sentence, round_number=None, rank=None, chunk=None):
-        super().__init__(sentence)
-        self.kind = kind
-        self.sentence = sentence
-        self.round = round_number
-        self.rank = rank
-        self.chunk = chunk
 
 
 class Execution:
@@ -92,7 +77,7 @@ class Execution:
         wire = self._send(actions)
         self._receive(actions, wire)
         if wire:
-            self._fault_unmatched(*next(iter(wire)))
+            raise faults.unmatched(self, *next(iter(wire)))
         self.rounds += 1
         return actions
 
@@ -128,10 +113,11 @@ class Execution:
                 value = held.get(chunk)
                 if value is None:
                     text = f"sends chunk {chunk}, which it doesn't have"
-                    self._fault("unheld", rank, chunk, text)
+                    raise faults.fault(self, "unheld", rank, chunk, text)
                 key = rank, to, chunk
                 if key in wire:
-                    self._fault("unmatched", rank, chunk, f"sends chunk {chunk} to rank {to} twice")
+                    text = f"sends chunk {chunk} to rank {to} twice"
+                    raise faults.fault(self, "unmatched", rank, chunk, text)
                 wire[key] = value
             sent = len(wire) - sent_by_others
             if sent > 1:
@@ -150,7 +136,7 @@ class Execution:
                 source, chunk = action
                 value = wire.pop((source, rank, chunk), None)
                 if value is None:
-                    self._fault_deadlock(rank, source, chunk)
+                    raise faults.deadlock(self, rank, source, chunk)
                 arrived.append((chunk, source, value, kind))
             if len(arrived) > 1 and len({chunk for chunk, *_ in arrived}) < len(arrived):
                 self._write_several(rank, arrived)
@@ -165,7 +151,8 @@ class Execution:
             own, own_order = held.get(chunk, NOTHING)
             if kind is Recv:
                 if own | contributors != contributors:
-                    self._fault_lost(rank, source, chunk, own & ~contributors, contributors)
+                    gone = own & ~contributors
+                    raise faults.lost(self, rank, source, chunk, gone, contributors)
                 held[chunk] = value
             elif own & contributors or not self.definition.reduces:
                 held[chunk] = self._combine(rank, chunk, [(source, value)])
@@ -185,29 +172,23 @@ class Execution:
                 operands = [(source, value) for _, source, value, _ in together]
                 self.held[rank][chunk] = self._combine(rank, chunk, operands)
             else:
-                self._fault(
-                    "overwritten",
-                    rank,
-                    chunk,
+                text = (
                     f"gets chunk {chunk} more than once and one would overwrite the other; only "
-                    "Reduce may come more than once",
+                    "Reduce may come more than once"
                 )
+                raise faults.fault(self, "overwritten", rank, chunk, text)
 
     def _combine(self, rank, chunk, arriving) -> Value:
         """The receiver's own value and those that arrive, (source, value), in order of rank."""
         if not self.definition.reduces:
-            self._fault(
-                "combine",
-                rank,
-                chunk,
-                f"reduces chunk {chunk}, but {self.definition.op} combines nothing; use Recv",
-            )
+            text = f"reduces chunk {chunk}, but {self.definition.op} combines nothing; use Recv"
+            raise faults.fault(self, "combine", rank, chunk, text)
         operands = [*arriving, (rank, self.held[rank][chunk])]
         operands.sort(key=_by_rank)
         (_, (contributors, order)), *rest = operands
         for _, (others, their_order) in rest:
             if contributors & others and not self.definition.union:
-                self._fault_double(rank, chunk, operands)
+                raise faults.double(self, rank, chunk, operands)
             contributors |= others
             order = hash((order, their_order))
         return contributors, order
@@ -218,104 +199,11 @@ class Execution:
             for chunk, wanted in self._wanted(rank).items():
                 value = self.held[rank].get(chunk)
                 if value is None:
-                    raise Fault(
-                        "missing",
-                        self._at_end(f"rank {rank} has no chunk {chunk}"),
-                        None,
-                        rank,
-                        chunk,
-                    )
-                missing = wanted & ~value[0]
-                if missing:
-                    text = f"rank {rank} has chunk {chunk} without the contribution of"
-                    raise Fault(
-                        "missing", self._at_end(f"{text} {ranks(missing)}"), None, rank, chunk
-                    )
-
-    def _at_end(self, text):
-        return f"at the end, after {counted(self.rounds, 'round')}: {text}"
-
-    def _fault(self, kind, rank, chunk, text):
-        raise Fault(kind, f"round {self.rounds}: rank {rank} {text}", self.rounds, rank, chunk)
-
-    def _fault_lost(self, rank, source, chunk, lost, coming):
-        self._fault(
-            "overwritten",
-            rank,
-            chunk,
-            f"receives chunk {chunk} from rank {source} over what it has and loses the "
-            f"contribution of {ranks(lost)}: what comes holds only {ranks(coming)}. Should "
-            "it have been complete by then? Or, to keep both, use Reduce",
-        )
-
-    def _fault_double(self, rank, chunk, operands):
-        """Name the first sender, in order of rank, whose data overlaps what is there already."""
-        there, _ = dict(operands)[rank]
-        for source, (contributors, _) in operands:
-            twice = there & contributors
-            if source == rank:
-                continue
-            if twice:
-                self._fault(
-                    "double",
-                    rank,
-                    chunk,
-                    f"adds chunk {chunk} from rank {source}, and so counts {ranks(twice)} twice",
-                )
-            there |= contributors
-
-    def _fault_deadlock(self, rank, source, chunk):
-        rounds = self._rounds_of(source)
-        when = [n for n, mine in enumerate(rounds) if Send(rank, chunk) in mine]
-        now = rounds[self.rounds] if self.rounds < len(rounds) else None
-        others = [a.chunk for a in now or () if type(a) is Send and a.to == rank]
-        if when:
-            reason = f"rank {source} sends that in round {when[0]}; {TOGETHER}"
-        elif others:
-            reason = f"rank {source} sends it chunk {', '.join(map(str, others))} instead"
-        elif now is None:
-            reason = f"rank {source} is done after {counted(len(rounds), 'round')}"
-        else:
-            reason = f"rank {source} never sends it that"
-        self._fault(
-            "deadlock",
-            rank,
-            chunk,
-            f"waits for chunk {chunk} from rank {source} for ever: {reason}",
-        )
-
-    def _fault_unmatched(self, rank, to, chunk):
-        rounds = self._rounds_of(to)
-        when = [
-            n
-            for n, mine in enumerate(rounds)
-            if any(type(a) is not Send and tuple(a) == (rank, chunk) for a in mine)
-        ]
-        reason = f"receives that in round {when[0]}; {TOGETHER}" if when else "never receives it"
-        self._fault("unmatched", rank, chunk, f"sends chunk {chunk} to rank {to}, which {reason}")
-
-    def _rounds_of(self, rank) -> list:
-        """All rounds of one rank as far as they are sound, to say what it does instead."""
-        rounds: list = []
-        guard = not self.algorithm.builtin
-        with contextlib.suppress(AlgorithmError):
-            rounds.extend(self.algorithm.steps(rank, self.size, self.root, self.hosts, guard))
-        return rounds
+                    raise faults.missing(self, rank, chunk, f"has no chunk {chunk}")
+                absent = wanted & ~value[0]
+                if absent:
+                    text = f"has chunk {chunk} without the contribution of {faults.ranks(absent)}"
+                    raise faults.missing(self, rank, chunk, text)
 
 
 _by_rank = operator.itemgetter(0)
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and what it counts: "1 round", "2 rounds"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def ranks(contributors: int) -> str:
-    """A set of ranks in words: "rank 3", "ranks 0, 1 and 5"; long ones are cut short."""
-    names = [str(rank) for rank in members(contributors)]
-    if len(names) == 1:
-        return f"rank {names[0]}"
-    if len(names) > 6:
-        return f"{len(names)} ranks ({', '.join(names[:4])}, ...)"
-    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
