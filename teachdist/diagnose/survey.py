@@ -121,13 +121,23 @@ class Survey:
             self._seen.setdefault(key, {})[position.rank] = Seen(place, pid, host, stacks)
 
     def groups(self):
-        """A `Group` for each that has a rank with a page, in order of their names."""
+        """A `Group` for each that has a rank with a page, in order of their names.
+
+        Groups that all have left are of interest only if there are no others.
+        """
         busy = {}  # (host, pid) -> its page of a group that it is in a call of
         for seen in self._seen.values():
             for one in seen.values():
                 if one.place.state == CALL:
                     busy[one.host, one.pid] = one.place.position
-        return [self._group(key, about, busy) for key, about in sorted(self._about.items())]
+        there = {
+            key
+            for key, ranks in self._seen.items()
+            if any(one.place.state != GONE for one in ranks.values())
+        }
+        known = sorted(self._about.items())
+        shown = [(key, about) for key, about in known if key in there] or known
+        return [self._group(key, about, busy) for key, about in shown]
 
     def _group(self, key, about, busy):
         size, ranks = about["size"], about.get("ranks")

@@ -17,9 +17,10 @@ another's entry, no rank has to create it for the others, and the board dies wit
 Linux it is anonymous memory without a name in the file system (memfd), opened by others through
 /proc/<pid>/fd/<n>: even a kill leaves nothing behind. Elsewhere it is a temporary file.
 
-The board has one *page* per group that the process is in. A page keeps not only the present call
-but the last `CALLS` ones, each in the slot `number % CALLS`: it costs nothing more, and when
-ranks have drifted apart it shows the call at which they parted. Sends and receives have slots
+The board has one *page* per group that the process is in, and for a while of those that it has
+left, as others may come to the last call later. A page keeps not only the present call but the last
+`CALLS` ones, each in the slot `number % CALLS`: it costs nothing more, and when ranks have drifted
+apart it shows the call at which they parted. Sends and receives have slots
 of their own, as they may be under way beside a collective.
 
 A slot is written by one `pack_into`, which nothing in this process can interrupt. A reader of
@@ -42,6 +43,7 @@ import os
 import struct
 import tempfile
 import threading
+from collections import deque
 from time import monotonic
 
 from teachdist.links import page as at
@@ -63,6 +65,8 @@ from teachdist.links.page import (
 )
 from teachdist.links.signals import fence
 
+AT_REST = 16  # pages of groups that this rank has left, to be read by those that come later
+
 
 class _Board:
     """The memory of this process, cut into pages."""
@@ -77,11 +81,12 @@ class _Board:
             self.fd, self.path = tempfile.mkstemp(prefix=f"{NAME}-{self.pid}-")
             self.place = self.path
         self.used = {}  # index -> Page
+        self._free = deque()  # indices of pages that were given back, the oldest first
         self.size = 0
 
     def room(self, page):
         """Room for one more page: (its index, its memory)."""
-        index = next(i for i in range(len(self.used) + 1) if i not in self.used)
+        index = self._free.popleft() if len(self._free) > AT_REST else self.size
         self.used[index] = page
         if index >= self.size:
             self.size = index + 1
@@ -90,7 +95,8 @@ class _Board:
 
     def give_back(self, index):
         """Free a page; the last one takes the board with it."""
-        self.used.pop(index, None)
+        if self.used.pop(index, None) is not None:
+            self._free.append(index)
         if self.used:
             return
         os.close(self.fd)

@@ -76,6 +76,29 @@ def test_a_rank_that_leaves_says_it_on_the_log():
     assert any('group "0", call 2: ' in outcome.said for outcome in outcomes)
 
 
+def test_a_rank_that_left_the_group_and_made_another_is_still_read():
+    """The page of the new group must not take the place of the one that the other has to see."""
+
+    def scene(rank):
+        x, (world,) = torch.ones(4), members()
+        old = dist.new_group([0, 1])
+        dist.all_reduce(x, group=old)
+        if rank == 1:
+            world.shared.wait(["gone"])
+            dist.reduce(x, 0, group=old)
+        else:
+            dist.broadcast(x, 0, group=old)
+        dist.destroy_process_group(old)
+        if rank == 0:
+            world.shared.set("gone", "")
+        dist.all_reduce(x, group=dist.new_group([0, 1]))
+
+    outcomes = play(scene)
+    assert [outcome.error for outcome in outcomes] == [None, None]
+    assert "call 2: rank 1 is in reduce" in outcomes[1].said
+    assert "rank 0 is in broadcast(float32[4], src=0)" in outcomes[1].said
+
+
 def test_calls_that_agree_are_forgotten():
     def scene(rank):
         x = torch.ones(4)

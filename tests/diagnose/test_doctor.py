@@ -16,8 +16,9 @@ import torch.distributed as dist
 from ranks import shared_pool
 
 from teachdist.diagnose import doctor, stacks
-from teachdist.diagnose.survey import cards_in, leave_card, open_store
+from teachdist.diagnose.survey import Survey, cards_in, leave_card, open_store
 from teachdist.links import Card
+from teachdist.links.page import IDLE, LEFT, Position
 
 LIMIT = 20.0
 
@@ -155,6 +156,18 @@ def test_a_directory_that_is_none(tmp_path, monkeypatch):
     card = Card(0, "here", 1, ("127.0.0.1", 1), b"secret", "1:1:0")
     with pytest.raises(ValueError, match=r"TEACHDIST_JOB=.*file: expected a directory"):
         leave_card(card, "0")
+
+
+def test_groups_that_all_have_left_are_shown_only_if_there_are_no_others():
+    def position(name, state):
+        about = {"id": name, "group": name, "number": 0, "size": 1, "job": "j"}
+        return Position(1, 0, state, None, about=about)
+
+    survey = Survey()
+    survey._pages(None, [position("old", LEFT)], 1, "here")
+    assert [group.name for group in survey.groups()] == ["old"]
+    survey._pages(None, [position("new", IDLE)], 1, "here")
+    assert [group.name for group in survey.groups()] == ["new"]
 
 
 def test_nothing_to_see(tmp_path):

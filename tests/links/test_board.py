@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from teachdist.links import page as at
-from teachdist.links.board import Page, own_pages
+from teachdist.links.board import AT_REST, Page, own_pages
 from teachdist.links.page import CALLS, IDLE, IN_CALL, LEFT, MAILS, Abort
 from teachdist.links.window import Window, alive, positions_of
 
@@ -127,6 +127,8 @@ def test_a_page_that_now_belongs_to_another_group_says_nothing_of_it():
     keeps_the_board, first = Page(0), Page(1, ABOUT)
     window = Window(first.place)
     first.close()
+    for _ in range(AT_REST):
+        Page(0).close()
     second = Page(0, {"group": "tp"})
     try:
         assert second.place == first.place
@@ -138,6 +140,26 @@ def test_a_page_that_now_belongs_to_another_group_says_nothing_of_it():
     finally:
         second.close()
         keeps_the_board.close()
+
+
+def test_the_page_of_a_group_that_was_left_can_be_read_for_a_while(page):
+    """A rank that comes to the last call later still learns what the others called there."""
+    left = Page(0)
+    window = Window(left.place)
+    left.write(IN_CALL, 0, 1, "broadcast(float32[4], src=0) at train.py:7", 77)
+    left.leave()
+    left.close()
+    for _ in range(AT_REST):
+        Page(0).close()
+    assert window.glance(1) == (False, (0, 77))
+    places = set()
+    for _ in range(3 * AT_REST):
+        one = Page(0)
+        places.add(one.place)
+        one.close()
+    assert len(places) <= AT_REST + 2  # the board does not grow for ever
+    assert window.glance(1) == (False, (-1, 0))
+    window.close()
 
 
 def test_no_descriptor_is_left(page):
