@@ -96,7 +96,11 @@ def prove(arguments):
     sizes = range(arguments.least, arguments.ranks + 1)
     if arguments.op is None and callable(algorithm) and not isinstance(algorithm, Algorithm):
         raise ValueError("say which collective it is meant to be, as in --op all_reduce")
-    result = check(algorithm, op=arguments.op, ranks=sizes, chunks=chunks_of(arguments.chunks))
+    chunks = chunks_of(arguments.chunks)
+    try:
+        result = check(algorithm, op=arguments.op, ranks=sizes, chunks=chunks)
+    except TypeError as error:  # what it says of the generator is enough
+        raise ValueError(str(error)) from None
     print(result)
     return 0 if result else 1
 

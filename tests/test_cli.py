@@ -47,6 +47,7 @@ def test_prove_refutes_a_function_of_a_file(tmp_path, capsys):
         ("x = 1\ny = 1 / 0\n", "f", r"mine\.py:2 raises ZeroDivisionError: division by zero"),
         ("def g(rank, size):\n    yield ()\n", "f", r"defines no f; its generators are: g"),
         ("def f(:\n", "f", r"mine\.py raises SyntaxError"),
+        ("def f(rank):\n    yield ()\n", "f", r"^teachdist prove: .*must take \(rank, size\)"),
     ],
 )
 def test_prove_says_what_is_wrong_with_the_file(text, name, words, tmp_path, capsys):

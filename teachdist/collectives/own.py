@@ -38,6 +38,8 @@ def algorithm(
     ranks. `when(size)` says which numbers of ranks it serves; its docstring says so in words.
     Raises Refused, with the counter-example, when a case up to 16 ranks goes wrong.
     """
+    if callable(op):
+        raise TypeError('say what it is an algorithm for: @algorithm("all_reduce")')
     definition_of(op)
 
     def register(generator) -> Algorithm:

@@ -99,7 +99,7 @@ def _stacks(groups):
 
 
 def main(arguments=None):
-    """The command line; the exit status is 1 if ranks are in trouble."""
+    """The command line; the exit status is 2 if there is nobody to ask."""
     parser = argparse.ArgumentParser(
         prog="teachdist doctor", description="What is every rank of a job doing?"
     )

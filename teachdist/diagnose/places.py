@@ -120,7 +120,8 @@ def _place(view, rank, until):
         return _outside(view, rank, number, until)
     position = roster.position(rank)
     if roster.left(rank):
-        return Place(number, GONE, position)
+        unseen = position is None and roster.gone(rank)  # nobody knows how it ended
+        return Place(number, DEAD if unseen else GONE, position)
     if roster.gone(rank):
         return Place(number, DEAD, position)
     if rank == roster.rank:

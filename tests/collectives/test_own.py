@@ -117,6 +117,8 @@ def test_names_of_the_catalogue_are_taken():
 def test_wrong_registrations():
     with pytest.raises(ValueError, match="op: there is no collective 'allreduce'"):
         algorithm("allreduce")
+    with pytest.raises(TypeError, match=r'for: @algorithm\("all_reduce"\)'):
+        algorithm(get("all_reduce", "ring").generator)
     with pytest.raises(TypeError, match="expected a generator function of"):
         algorithm("all_reduce", "five")(5)
     with pytest.raises(TypeError, match=r"must take \(rank, size\)"):

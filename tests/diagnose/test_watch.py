@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from ranks import RankDiedError, shared_pool
 from scenes import Outcome, _play, play
 
 from teachdist.backend import Options, members
+from teachdist.diagnose import View
+from teachdist.diagnose.places import DEAD, GONE, roll
 
 SOON = {"hint_after": 0.3}
 
@@ -331,3 +334,16 @@ def test_a_stopped_rank_is_named_in_time(what, hosts):
     assert other.seconds < 10
     where = "is on another host and does not answer" if hosts else "is in user code"
     assert f"rank 0 {where}" in other.value
+
+
+@pytest.mark.parametrize(("ended", "state"), [(True, DEAD), (False, GONE)])
+def test_a_rank_whose_page_is_gone_has_left_only_if_its_process_lives(ended, state):
+    roster = SimpleNamespace(
+        rank=0,
+        known=lambda rank: "its card",
+        position=lambda rank: None,
+        left=lambda rank: True,
+        gone=lambda rank: ended,
+    )
+    (place,) = roll(View("g", roster, None, [0, 1]), [1])
+    assert (place.rank, place.state) == (1, state)
