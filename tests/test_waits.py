@@ -26,6 +26,10 @@ MAY = {
     ("links/mail.py", "self._work.wait()"): "a daemon thread without work",
     ("bench/cases.py", "work.wait()"): "a Work",
     ("bench/command.py", "process.join()"): "the benchmark's own ranks, whose calls have deadlines",
+    (
+        "bench/measure.py",
+        "multiprocessing.parent_process().join()",
+    ): "a daemon thread that ends its process with the command",
     ("stores/bench.py", "results.get()"): "the benchmark's own client",
     ("stores/bench.py", "client.join()"): "the benchmark's own client",
 }
