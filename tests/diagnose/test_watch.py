@@ -320,13 +320,14 @@ def test_a_stopped_rank_is_named_in_time(what, hosts):
             store.set("pid", str(os.getpid()))
             store.wait(["over"])
             return None
-        with Stopped(int(store.get("pid"))):
-            try:
+        pid = int(store.get("pid"))
+        try:
+            with Stopped(pid):
                 calls[what]()
-            except dist.DistError as error:
-                return str(error)
-            finally:
-                store.set("over", "")
+        except dist.DistError as error:
+            return str(error)
+        finally:  # not before it goes on: it may have been stopped with the store's file locked
+            store.set("over", "")
 
     _, other = play(scene, options=SOON, hosts=hosts, timeout=1.5)
     assert "gave up in" in other.value
