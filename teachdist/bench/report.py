@@ -25,7 +25,7 @@ def line(row, kinds):
     wanted = target(row["op"], row["nbytes"], kinds[0]) or ""
     speed = row["moved"] / seconds[kinds[0]]
     limit = f"{speed / 1e9:>6.2f} {speed / row['copy']:>7.0%}" if row["moved"] else ""
-    if row["alone"]:
+    if row.get("alone"):
         limit += f"  computing alone: {seconds['gloo'] / row['alone']:.2f}"
     return (
         f"{row['op']:<15} {size(row['nbytes']):>6} {row['ranks']:>2} {row['threads']:>3} "
