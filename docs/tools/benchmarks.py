@@ -57,9 +57,9 @@ def at_best(rows: list[dict]) -> list[str]:
     ]
     said = (
         "Overlap computes as well. Computing alone, without any communication, would have had "
-        f"these ratios: {'; '.join(shown)}. No way to communicate can be better than that. Where "
-        "ranks and threads are more than processors, computing takes most of the time, and a time "
-        "that varies."
+        f"these ratios: {'; '.join(shown)}. But for what varies from block to block, no way to "
+        "communicate can do better. Where ranks and threads are more than processors, computing "
+        "takes most of the time, and that varies much."
     )
     return [said]
 
