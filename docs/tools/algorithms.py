@@ -6,7 +6,7 @@ from pathlib import Path
 import players
 
 from teachdist.collectives import DEFINITIONS, PRESETS, catalog, cost, get, lower_bound, prove
-from teachdist.collectives.cost import in_bytes, in_seconds
+from teachdist.collectives.model.cost import in_bytes, in_seconds
 from teachdist.notebook.show import show
 
 ROOT = Path(__file__).resolve().parents[2]

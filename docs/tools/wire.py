@@ -3,7 +3,8 @@
 import inspect
 import re
 
-from teachdist.stores import file, wire
+from teachdist.stores.file_store import file_store
+from teachdist.stores.tcp_store import wire
 
 EXAMPLES = (
     ("VALIDATE", wire.MAGIC),
@@ -21,7 +22,7 @@ def fill(text: str) -> str:
         "operations": _operations(),
         "examples": _examples(),
         "more": _more(),
-        "file": _prose(file),
+        "file": _prose(file_store),
     }
     for name, part in parts.items():
         text = text.replace(f"<!-- stores: {name} -->", part)

@@ -1,15 +1,15 @@
 """What torch calls: `init_process_group("teachdist")` on CPU tensors, in readable Python.
 
-The way of a call: `backend.py` receives it from torch, `binding.py` says which chunk is which part
-of which tensor, `plan.py` has the algorithm's rounds, `executor.py` runs them over the links, and
-`member.py` holds what belongs to one rank in one group.
+The way of a call: `backend.py` receives it from torch, `calls/binding.py` says which chunk is which part
+of which tensor, `execution/plan.py` has the algorithm's rounds, `execution/executor.py` runs them over the links, and
+`group/communicator.py` holds what belongs to one rank in one group.
 """
 
 from teachdist.backend.backend import Backend
-from teachdist.backend.failure import Released, guard_program, guarding, release_all
-from teachdist.backend.lifecycle import members, register
-from teachdist.backend.options import Options, use
-from teachdist.backend.recovery import recover_all
+from teachdist.backend.execution.options import Options, use
+from teachdist.backend.group.abort import Released, guard_program, guarding, release_all
+from teachdist.backend.group.recovery import recover_all
+from teachdist.backend.lifecycle import communicators, register
 
 register()
 
@@ -19,7 +19,7 @@ def release(failed):
 
     failed: the exception with which this rank's code ended, or a message.
     """
-    release_all(members(), failed)
+    release_all(communicators(), failed)
 
 
 def recover(meeting=None, timeout=30.0):
@@ -33,22 +33,22 @@ def recover(meeting=None, timeout=30.0):
 
     Returns whether a group has met anew. Raises DistBackendError if a rank does not come.
     """
-    return recover_all(members(), meeting, timeout)
+    return recover_all(communicators(), meeting, timeout)
 
 
 def guard():
     """Release the other ranks at once if the code inside fails: with teachdist.guard(): main()."""
-    return guarding(members)
+    return guarding(communicators)
 
 
-guard_program(members)
+guard_program(communicators)
 
 __all__ = [
     "Backend",
     "Options",
     "Released",
+    "communicators",
     "guard",
-    "members",
     "recover",
     "register",
     "release",

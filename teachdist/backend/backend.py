@@ -11,13 +11,14 @@ import sys
 
 import torch.distributed as dist
 
-from teachdist.backend import binding, point_to_point
-from teachdist.backend.checks import by_rank, one, same_count
-from teachdist.backend.member import Member, seconds
-from teachdist.backend.monitored import monitored_barrier
-from teachdist.backend.options import Options
-from teachdist.backend.profiling import opened, profiling
-from teachdist.backend.sparse import all_reduce_sparse
+from teachdist.backend.calls import binding
+from teachdist.backend.calls.checks import by_rank, one, same_count
+from teachdist.backend.calls.sparse import all_reduce_sparse
+from teachdist.backend.execution.options import Options
+from teachdist.backend.execution.profiling import opened, profiling
+from teachdist.backend.group.communicator import Communicator, seconds
+from teachdist.backend.p2p import point_to_point
+from teachdist.backend.p2p.monitored import monitored_barrier
 from teachdist.backend.work import AllWorks
 
 BackendBase = getattr(dist, "BackendBase", None) or dist._Backend
@@ -37,7 +38,9 @@ class Backend(BackendBase):
         super().__init__(rank, size)
         self._options = options if options is not None else Options(timeout=timeout)
         limit = seconds(timeout, 1800.0)
-        self.member = Member(store, rank, size, name, global_ranks, limit, self._options)
+        self.communicator = Communicator(
+            store, rank, size, name, global_ranks, limit, self._options
+        )
         self._batch = None
         self._children = 0
         alive.add(self)
@@ -74,20 +77,20 @@ class Backend(BackendBase):
         return False
 
     def _get_sequence_number_for_group(self):
-        return self.member.sequence
+        return self.communicator.sequence
 
     def _set_sequence_number_for_group(self):
         """Torch asks for a first number: it is 0."""
 
     def set_timeout(self, timeout):
         """How long later calls may wait."""
-        self.member.timeout = seconds(timeout, self.member.timeout)
+        self.communicator.timeout = seconds(timeout, self.communicator.timeout)
 
     # -- collectives ---------------------------------------------------------------------------
 
     def _collective(self, opts, title, inputs, outputs, make, *arguments):
         """Run what make(*arguments) describes, or the same call as before."""
-        call = self.member.again.call(make, *arguments)
+        call = self.communicator.again.call(make, *arguments)
         return self._run(opts, title, inputs, outputs, call)
 
     def _run(self, opts, title, inputs, outputs, *todo):
@@ -95,7 +98,7 @@ class Backend(BackendBase):
 
         outputs: what the future will hold; None: those of the Call.
         """
-        work = self.member.run(
+        work = self.communicator.run(
             todo,
             self._batch is not None or getattr(opts, "asyncOp", True),
             opts,
@@ -112,7 +115,7 @@ class Backend(BackendBase):
 
     @property
     def _place(self):
-        return self.member.again.place
+        return self.communicator.again.place
 
     def broadcast(self, tensors, opts):
         """Every rank's tensor becomes the root's."""
@@ -124,7 +127,7 @@ class Backend(BackendBase):
         """Every rank's tensor becomes the reduction of all."""
         if len(tensors) == 1 and tensors[0].is_sparse:
             return self.allreduce_sparse(tensors, opts)
-        again, op = self.member.again, opts.reduceOp
+        again, op = self.communicator.again, opts.reduceOp
         todo = [again.call(binding.all_reduce, tensor, op) for tensor in tensors]
         return self._run(opts, "all_reduce", tensors, tensors, *todo)
 
@@ -147,13 +150,13 @@ class Backend(BackendBase):
         """`output_lists[0][s]` becomes rank s's input."""
         same_count(output_lists, inputs, "all_gather", "output_lists", "inputs")
         make, pairs = binding.all_gather, zip(output_lists, inputs, strict=True)
-        todo = [self.member.again.call(make, outs, own) for outs, own in pairs]
+        todo = [self.communicator.again.call(make, outs, own) for outs, own in pairs]
         outputs = [t for outs in output_lists for t in outs]
         return self._run(opts, "all_gather", inputs, outputs, *todo)
 
     def allgather_coalesced(self, output_lists, inputs, opts):
         """all_gather of several tensors; `output_lists[s][i]` becomes rank s's i-th input."""
-        by_rank(output_lists, inputs, self.member.size)
+        by_rank(output_lists, inputs, self.communicator.size)
         lists = [list(outs) for outs in zip(*output_lists, strict=True)]
         return self.allgather(lists, inputs, opts)
 
@@ -194,7 +197,7 @@ class Backend(BackendBase):
         """Rank d's output becomes the reduction of everybody's `input_lists[0][d]`."""
         same_count(outputs, input_lists, "reduce_scatter", "outputs", "input_lists")
         pairs = zip(outputs, input_lists, strict=True)
-        again, op = self.member.again, opts.reduceOp
+        again, op = self.communicator.again, opts.reduceOp
         todo = [again.call(binding.reduce_scatter, out, ins, op) for out, ins in pairs]
         inputs = [t for ins in input_lists for t in ins]
         return self._run(opts, "reduce_scatter", inputs, list(outputs), *todo)
@@ -236,25 +239,25 @@ class Backend(BackendBase):
     def monitored_barrier(self, opts, wait_all_ranks):
         """A barrier that names the ranks which did not come; no Work."""
         limit = opts.timeout.total_seconds()
-        limit = self.member.timeout if limit < 0 else limit
-        monitored_barrier(self.member, limit, wait_all_ranks)
+        limit = self.communicator.timeout if limit < 0 else limit
+        monitored_barrier(self.communicator, limit, wait_all_ranks)
 
     # -- point to point ------------------------------------------------------------------------
 
     def send(self, tensors, dst, tag):
         """Send a tensor to group rank `dst`."""
         tensor = one(tensors, 0, "send")
-        return self._batched(point_to_point.send(self.member, tensor, dst, tag))
+        return self._batched(point_to_point.send(self.communicator, tensor, dst, tag))
 
     def recv(self, tensors, src, tag):
         """Receive a tensor from group rank `src`."""
         tensor = one(tensors, 0, "recv")
-        return self._batched(point_to_point.receive(self.member, tensor, src, tag))
+        return self._batched(point_to_point.receive(self.communicator, tensor, src, tag))
 
     def recv_anysource(self, tensors, tag):
         """Receive a tensor from whoever sends one; the Work knows who did."""
         tensor = one(tensors, 0, "recv")
-        return self._batched(point_to_point.receive(self.member, tensor, None, tag))
+        return self._batched(point_to_point.receive(self.communicator, tensor, None, tag))
 
     # -- several operations under one Work -----------------------------------------------------
 
@@ -274,9 +277,9 @@ class Backend(BackendBase):
 
         The documentation has None for the other ranks; torch 2.14 crashes when it gets it.
         """
-        if self.member.rank not in ranks:
+        if self.communicator.rank not in ranks:
             raise ValueError(
-                f"split: rank {self.member.rank} is not among ranks={list(ranks)}; only members "
+                f"split: rank {self.communicator.rank} is not among ranks={list(ranks)}; only communicators "
                 "of the new group split"
             )
         return self._child(store, list(ranks), opts, "split")
@@ -284,17 +287,17 @@ class Backend(BackendBase):
     def shrink(self, ranks_to_exclude, shrink_flags=0, opts_override=None):
         """A backend for all ranks of this group but some, which may be dead."""
         self._children += 1
-        rest = [r for r in range(self.member.size) if r not in ranks_to_exclude]
-        if self.member.rank not in rest:
+        rest = [r for r in range(self.communicator.size) if r not in ranks_to_exclude]
+        if self.communicator.rank not in rest:
             raise ValueError(
-                f"shrink: rank {self.member.rank} is itself in ranks_to_exclude="
+                f"shrink: rank {self.communicator.rank} is itself in ranks_to_exclude="
                 f"{list(ranks_to_exclude)}; only the ranks that stay call shrink"
             )
-        store = dist.PrefixStore(f"shrink/{self._children}", self.member.store)
+        store = dist.PrefixStore(f"shrink/{self._children}", self.communicator.store)
         return self._child(store, rest, opts_override, "shrink")
 
     def _child(self, store, ranks, opts, how):
-        parent = self.member
+        parent = self.communicator
         options = opts if isinstance(opts, Options) else self._options
         names = [parent.global_ranks[r] for r in ranks]
         name = f"{parent.name}/{how}:{','.join(map(str, ranks))}"
@@ -305,10 +308,12 @@ class Backend(BackendBase):
 
     def shutdown(self):
         """Leave the group (destroy_process_group)."""
-        self.member.leave()
+        self.communicator.leave()
         alive.discard(self)
 
     def abort(self):
         """Leave at once; ranks that wait for this one are told."""
-        self.member.release(f"{self.member.who(self.member.rank)} aborted the group")
+        self.communicator.release(
+            f"{self.communicator.who(self.communicator.rank)} aborted the group"
+        )
         self.shutdown()

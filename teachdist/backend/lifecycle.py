@@ -13,14 +13,14 @@ import torch
 import torch.distributed as dist
 
 from teachdist.backend.backend import Backend, alive
-from teachdist.backend.delegate import Delegating
+from teachdist.backend.execution.options import Options
+from teachdist.backend.group.joining import join
 from teachdist.backend.holder import patch_holder
-from teachdist.backend.joining import join
-from teachdist.backend.options import Options
+from teachdist.backend.native.delegate import Delegating
 from teachdist.backend.spelling import patch_spelling
 from teachdist.collectives import DEFINITIONS
 from teachdist.diagnose.log import configure, log
-from teachdist.switch import switch, unread
+from teachdist.environment import switch, unread
 
 
 def create(backend_options, pg_options):
@@ -70,21 +70,23 @@ def register():
         )
 
 
-def members():
+def communicators():
     """The memberships of this process that are not over."""
-    return [backend.member for backend in list(alive) if backend.member.pid == os.getpid()]
+    return [
+        backend.communicator for backend in list(alive) if backend.communicator.pid == os.getpid()
+    ]
 
 
 @atexit.register
 def _leave_all():
     for backend in list(alive):
-        if backend.member.pid == os.getpid():
+        if backend.communicator.pid == os.getpid():
             backend.shutdown()
 
 
 def _in_forked_child():
     for backend in list(alive):
-        backend.member.forget()
+        backend.communicator.forget()
 
 
 os.register_at_fork(after_in_child=_in_forked_child)

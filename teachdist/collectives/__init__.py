@@ -3,20 +3,20 @@
 Start with `ring.py`; the vocabulary is in `schedule.py`.
 """
 
+from teachdist.collectives.algorithm import Algorithm, AlgorithmError
 from teachdist.collectives.catalog import catalog, get
-from teachdist.collectives.choose import Choice, choose
-from teachdist.collectives.cost import Cost, cost
+from teachdist.collectives.checker.own import Refused, algorithm, ensure_proven
+from teachdist.collectives.checker.prove import CounterExample, Proof, prove
 from teachdist.collectives.draw import draw_svg
-from teachdist.collectives.exercises import Exercise, Verdict, exercise, exercises
-from teachdist.collectives.formula import LowerBound, lower_bound
+from teachdist.collectives.exercises.exercises import Exercise, Verdict, exercise, exercises
+from teachdist.collectives.exercises.results import Report, report
 from teachdist.collectives.frames import describe_rounds, frames
-from teachdist.collectives.own import Refused, algorithm, ensure_proven
+from teachdist.collectives.model.choose import Choice, choose
+from teachdist.collectives.model.cost import Cost, cost
+from teachdist.collectives.model.formula import LowerBound, lower_bound
+from teachdist.collectives.model.topology import PRESETS, Topology
 from teachdist.collectives.plot import curves, plot_cost
-from teachdist.collectives.prove import CounterExample, Proof, prove
-from teachdist.collectives.results import Report, report
-from teachdist.collectives.rounds import Algorithm, AlgorithmError
 from teachdist.collectives.schedule import DEFINITIONS, Definition, Recv, Reduce, Send
-from teachdist.collectives.topology import PRESETS, Topology
 
 # Importing a family enters its algorithms in the catalogue.
 from teachdist.collectives import (  # noqa: F401  # isort: skip

@@ -1,7 +1,7 @@
 """The catalogue: which algorithms exist for which collective, by name.
 
 `@algorithm("all_reduce")` in a family's file puts a generator in here. Nothing is proven at import:
-the tests prove every entry. (What a learner registers goes through `own.py`, which proves first.)
+the tests prove every entry. (What a learner registers goes through `checker/own.py`, which proves first.)
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 
-from teachdist.collectives.rounds import Algorithm
+from teachdist.collectives.algorithm import Algorithm
 from teachdist.collectives.schedule import DEFINITIONS, definition_of
 
 _ALGORITHMS: dict[str, dict[str, Algorithm]] = {op: {} for op in DEFINITIONS}
@@ -37,7 +37,7 @@ def algorithm(
 
     `chunks` is the number of pieces the data is cut into (a number, or a function of the number of
     ranks; 1 when not given; only for collectives that leave it open). `when` says which numbers of
-    ranks it serves. `formula` and `symmetry` serve the price: see `cost.py`.
+    ranks it serves. `formula` and `symmetry` serve the price: see `model/cost.py`.
     """
 
     def register(generator) -> Algorithm:

@@ -16,8 +16,8 @@ stored there (and the arrow is dashed).
 
 from __future__ import annotations
 
+from teachdist.collectives.checker.prove import resolve
 from teachdist.collectives.frames import describe_rounds, frames, short_list
-from teachdist.collectives.prove import resolve
 from teachdist.collectives.schedule import definition_of
 from teachdist.collectives.svg import arrow, boxes, color, document, line, text
 

@@ -1,7 +1,7 @@
 """An algorithm as a film: what every rank holds before and after each round, and who sends what.
 
 The idea: a picture, an animation and a text all tell the same rounds. `frames` runs the algorithm
-symbolically (`symbolic.py`) and writes each round down as plain lists and dicts, ready for JSON. A
+symbolically (`checker/symbolic.py`) and writes each round down as plain lists and dicts, ready for JSON. A
 wrong algorithm gives the frames up to the round in which it goes wrong, the last of them with the
 sentence that says why: a counter-example to look at.
 
@@ -14,10 +14,10 @@ sentence that says why: a counter-example to look at.
 
 from __future__ import annotations
 
-from teachdist.collectives.faults import Fault
-from teachdist.collectives.prove import resolve
+from teachdist.collectives.checker.faults import Fault
+from teachdist.collectives.checker.prove import resolve
+from teachdist.collectives.checker.symbolic import Execution
 from teachdist.collectives.schedule import Reduce, Send, members
-from teachdist.collectives.symbolic import Execution
 
 
 def frames(

@@ -11,8 +11,8 @@ from math import ceil, floor, log10
 from typing import NamedTuple
 
 from teachdist.collectives.catalog import catalog, get
-from teachdist.collectives.cost import as_topology, cost, in_bytes, in_seconds
-from teachdist.collectives.formula import lower_bound
+from teachdist.collectives.model.cost import as_topology, cost, in_bytes, in_seconds
+from teachdist.collectives.model.formula import lower_bound
 from teachdist.collectives.svg import color, document, line, polyline, text
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 420, 64, 190, 40, 44

@@ -7,7 +7,7 @@
 
 It prints a table for each group and a sentence: who waits for whom, who called something else,
 who has died. Nothing is stopped, and no rank has to answer: what it was doing is written on its
-page of the board (see `links/board.py`) before it began to wait.
+page of the board (see `links/board/writer.py`) before it began to wait.
 """
 
 import argparse
@@ -15,10 +15,10 @@ import sys
 import time
 from pathlib import Path
 
-from teachdist.diagnose import judge, stacks
-from teachdist.diagnose.places import ABSENT, CALL, CLOSED, DEAD, GONE, SILENT, USER
+from teachdist.diagnose import stacks, verdict
+from teachdist.diagnose.snapshot import ABSENT, CALL, CLOSED, DEAD, GONE, SILENT, USER
 from teachdist.diagnose.survey import Survey, cards_in, cards_of_store, open_store
-from teachdist.links.address import this_host
+from teachdist.links.rendezvous.address import this_host
 
 _STATES = {
     CALL: "in call",
@@ -69,7 +69,7 @@ def _of_group(group):
     ]
     at = f" of the job at {group.job}" if group.job else ""
     head = f'group "{group.name}"{at}, {len(group.seen)} ranks'
-    return "\n".join([head, *lines, judge.verdict(group.name, group.places)])
+    return "\n".join([head, *lines, verdict.verdict(group.name, group.places)])
 
 
 def _row(one):

@@ -18,7 +18,7 @@ import contextlib
 
 import torch
 
-from teachdist.switch import switch
+from teachdist.environment import switch
 
 _on = switch("TEACHDIST_POISON", False)
 

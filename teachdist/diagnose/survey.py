@@ -21,8 +21,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from teachdist.diagnose.door import ask
-from teachdist.diagnose.places import (
+from teachdist.diagnose.inquiry import ask
+from teachdist.diagnose.snapshot import (
     ABSENT,
     CALL,
     CLOSED,
@@ -33,10 +33,10 @@ from teachdist.diagnose.places import (
     Elsewhere,
     Place,
 )
-from teachdist.links.address import this_host
-from teachdist.links.page import IN_CALL, LEFT
-from teachdist.links.roster import Card
-from teachdist.links.window import alive, positions_of
+from teachdist.links.board.layout import IN_CALL, LEFT
+from teachdist.links.board.reader import alive, positions_of
+from teachdist.links.rendezvous.address import this_host
+from teachdist.links.rendezvous.peers import Card
 
 JOB = "TEACHDIST_JOB"
 _NOBODY = (1 << 32) - 1  # "rank" of a caller that is none

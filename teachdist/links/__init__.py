@@ -3,19 +3,26 @@
 A *link* joins two ranks. The executor of a collective sees all links of its rank at once, as a
 `Links` object with three verbs per turn: `post` hands over what goes out, `take` waits for what
 must come in, `release` says that it has been used. Which kind of link serves a peer is decided
-once, from what the ranks tell each other through the store (`connect.py`): ranks of one host
-share memory (`shm.py`), ranks on two hosts use sockets (`tcp.py`), threads of one process hand
-messages over (`threads.py`).
+once, from what the ranks tell each other through the store (`collective/links.py`): ranks of one host
+share memory (`collective/shm.py`), ranks on two hosts use sockets (`collective/tcp.py`), threads of one process hand
+messages over (`collective/threads.py`).
 
 Nothing here knows collectives or process groups: a message is a `Header` and flat tensors.
 """
 
-from teachdist.links.connect import Links
-from teachdist.links.errors import Interrupted, LinkError, Mismatch, PeerLost, Stranger, TimedOut
-from teachdist.links.exchange import Exchange
-from teachdist.links.header import Header
-from teachdist.links.mail import Mail
-from teachdist.links.roster import Card, Roster
+from teachdist.links.collective.exchange import Exchange
+from teachdist.links.collective.links import Links
+from teachdist.links.errors import (
+    Interrupted,
+    LinkError,
+    Mismatch,
+    PeerLost,
+    ProtocolError,
+    TimedOut,
+)
+from teachdist.links.p2p.messages import Mail
+from teachdist.links.rendezvous.peers import Card, Peers
+from teachdist.links.transport.header import Header
 from teachdist.links.waiting import Patience
 
 __all__ = [
@@ -29,7 +36,7 @@ __all__ = [
     "Mismatch",
     "Patience",
     "PeerLost",
-    "Roster",
-    "Stranger",
+    "Peers",
+    "ProtocolError",
     "TimedOut",
 ]

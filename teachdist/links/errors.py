@@ -40,5 +40,5 @@ class Interrupted(LinkError):
     """Another rank (`rank`) failed and released the others; the message says what it said."""
 
 
-class Stranger(LinkError):
+class ProtocolError(LinkError):
     """Bytes that no rank of this group can have sent."""

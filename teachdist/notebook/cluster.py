@@ -5,16 +5,17 @@
 
 The kernel (or script) stays outside the process group: it asks, the ranks do. Everything goes
 through ipyparallel, so any of its launchers can start the ranks; for one machine we bring quicker
-ones (``launcher.py``). All sockets are on the loopback unless another launcher is asked for, and
+ones (``engines/launcher.py``). All sockets are on the loopback unless another launcher is asked for, and
 requests are signed with a key that only this user can read, as ipyparallel does by default.
 """
 
 import atexit
 import uuid
 
-from teachdist.notebook import processes, rank, status, tasks
+from teachdist.notebook.cells import status
+from teachdist.notebook.cells.outputs import name_ranks, show
+from teachdist.notebook.engines import processes, rank, requests
 from teachdist.notebook.errors import ClusterError, RanksError
-from teachdist.notebook.outputs import name_ranks, show
 
 MOST_RANKS = 64
 
@@ -202,7 +203,7 @@ class Cluster:
         return self.ask(rank.pull, name, on=on)
 
     def ask(self, function, *args, on=None):
-        """As ``run``, for functions of ``rank.py``: on some ranks, and nothing is shown."""
+        """As ``run``, for functions of ``engines/rank.py``: on some ranks, and nothing is shown."""
         return self._ask_each(lambda _: (function, args), on)
 
     def _ask_each(self, what, on=None):
@@ -233,18 +234,18 @@ class Cluster:
         """Ask an idle rank something that nobody must wait for: a Task, or None if it is busy."""
         if r in self.busy or self._members[r] not in processes.engines_of(self.client):
             return None
-        return tasks.send(self.client, r, self._members[r], (function, args))
+        return requests.send(self.client, r, self._members[r], (function, args))
 
     def _send(self, what, on):
-        asked = [tasks.send(self.client, r, self._members[r], what(r)) for r in on]
+        asked = [requests.send(self.client, r, self._members[r], what(r)) for r in on]
         self._pending += asked
         return asked
 
     def wait(self, asked, on_progress=None):
-        """Wait for requests; raise ``RanksError`` if some failed. See ``tasks``."""
+        """Wait for requests; raise ``RanksError`` if some failed. See ``requests``."""
         try:
-            stuck = tasks.wait(asked, self.interrupt, on_progress)
-            tasks.raise_failures(asked, stuck)
+            stuck = requests.wait(asked, self.interrupt, on_progress)
+            requests.raise_failures(asked, stuck)
         except BaseException:
             self._failed = True
             raise

@@ -7,7 +7,7 @@ by itself is the culprit: its traceback is what the reader needs. The others get
 import re
 from dataclasses import dataclass
 
-from teachdist.notebook.outputs import group, name_ranks, plain
+from teachdist.notebook.cells.outputs import group, name_ranks, plain
 
 # The backend released this rank because another one failed, or we have interrupted it.
 _CONSEQUENCES = ("Released", "KeyboardInterrupt")

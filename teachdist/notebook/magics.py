@@ -5,10 +5,10 @@
 
 %%ranks                           run the cell on every rank
 %%ranks --on 0,2-3                on some
-%%ranks --predict                 compare with "# predict rank 0: ..." lines (predict.py)
+%%ranks --predict                 compare with "# predict rank 0: ..." lines (cells/predict.py)
 %%ranks --trace                   draw the collectives that the cell called
 %%ranks --here                    execute it in the notebook's own process too, before the ranks
-%%ranks --as-script [FILE]        the cells so far, as a program for torchrun (script.py)
+%%ranks --as-script [FILE]        the cells so far, as a program for torchrun (cells/as_script.py)
 """
 
 import argparse
@@ -21,11 +21,12 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
-from teachdist.notebook import complete, predict, rank, script
+from teachdist.notebook.cells import as_script, complete, predict
+from teachdist.notebook.cells.live import Live, bar
+from teachdist.notebook.cells.outputs import parse_ranks, show
 from teachdist.notebook.cluster import Cluster
+from teachdist.notebook.engines import rank
 from teachdist.notebook.errors import ClusterError, RanksError
-from teachdist.notebook.live import Live, bar
-from teachdist.notebook.outputs import parse_ranks, show
 from teachdist.notebook.show import in_live_notebook
 from teachdist.notebook.show import show as picture_of
 
@@ -207,7 +208,7 @@ class RanksMagics(Magics):
 
     def _write_script(self, name, cells):
         cluster = self._running()
-        text = script.as_script(cells, cluster.n, cluster.backend, name or "script.py")
+        text = as_script.as_script(cells, cluster.n, cluster.backend, name or "script.py")
         if name:
             Path(name).write_text(text)
             print(f"wrote {name}; run it: torchrun --nproc-per-node {cluster.n} {name}")  # noqa: T201

@@ -23,11 +23,11 @@ from html import escape
 from pathlib import Path
 
 from teachdist.collectives import DEFINITIONS, Cost, CounterExample, Proof, plot_cost
+from teachdist.environment import switch
 from teachdist.pictures import charts, recorded, svg
 from teachdist.pictures.compared import predicted_beside_measured
 from teachdist.pictures.scene import scene
 from teachdist.pictures.still import still, words
-from teachdist.switch import switch
 
 VIEWS = {"bytes": charts.bytes_per_rank, "matrix": charts.matrix}
 TIMED = ("timeline", "cost")

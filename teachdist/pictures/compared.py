@@ -6,7 +6,7 @@ one is what was measured. Takes what `tracing.compare` gives.
 
 from __future__ import annotations
 
-from teachdist.collectives.cost import in_bytes, in_seconds
+from teachdist.collectives.model.cost import in_bytes, in_seconds
 from teachdist.pictures import svg
 
 WIDTH = 720

@@ -19,10 +19,10 @@ Plain Python, so the browser's Python can make scenes too.
 from __future__ import annotations
 
 from teachdist.collectives import Recv, Reduce, Send
-from teachdist.collectives.faults import Fault
-from teachdist.collectives.prove import resolve
+from teachdist.collectives.checker.faults import Fault
+from teachdist.collectives.checker.prove import resolve
+from teachdist.collectives.checker.symbolic import Execution
 from teachdist.collectives.schedule import definition_of, members
-from teachdist.collectives.symbolic import Execution
 
 LAYOUTS = ("ring", "line", "grid")
 MOST_RANKS = 32

@@ -6,9 +6,9 @@ do it through a store that all of them can reach: a dictionary with the one spec
 semantics and bytes:
 
 - :class:`HashStore` (hash.py): a dictionary and a lock, for threads. Read this one first.
-- :class:`FileStore` (file.py, journal.py, members.py): records appended to a file.
-- :class:`TCPStore` (tcp.py, connection.py): a client of a server (server.py, table.py, waits.py).
-  What they say to each other is a table in wire.py.
+- :class:`FileStore` (file_store/file_store.py, file_store/journal.py, file_store/joined.py): records appended to a file.
+- :class:`TCPStore` (tcp_store/tcp_store.py, tcp_store/connection.py): a client of a server (tcp_store/server.py, table.py, waits.py).
+  What they say to each other is a table in tcp_store/wire.py.
 - :class:`PrefixStore` (prefix.py): any of them, with a prefix before each key.
 
 And what torch does not have: :func:`sniff` prints the messages; :func:`generation` keeps launches
@@ -21,17 +21,17 @@ Names are loaded when first asked for: the server needs no torch.
 
 import importlib
 
-from teachdist.switch import switch
+from teachdist.environment import switch
 
 _PUBLIC = {
-    "FileStore": "file",
+    "FileStore": "file_store.file_store",
     "HashStore": "hash",
     "PrefixStore": "prefix",
-    "TCPStore": "tcp",
-    "Server": "server",
+    "TCPStore": "tcp_store.tcp_store",
+    "Server": "tcp_store.server",
     "generation": "generation",
     "measure": "bench",
-    "sniff": "sniff",
+    "sniff": "tcp_store.sniff",
     "use_for_rendezvous": "rendezvous",
 }
 

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from teachdist.stores.server import Server
+from teachdist.stores.tcp_store.server import Server
 
 
 def main(arguments=None):

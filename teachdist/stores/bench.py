@@ -15,7 +15,7 @@ from multiprocessing import get_context
 
 import torch.distributed as dist
 
-from teachdist.stores.tcp import TCPStore
+from teachdist.stores.tcp_store.tcp_store import TCPStore
 
 _CALLS = {
     "add": lambda store: store.add("counter", 1),

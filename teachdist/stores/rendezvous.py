@@ -20,9 +20,9 @@ import os
 from functools import wraps
 from ipaddress import ip_network
 
-from teachdist.stores.file import FileStore
+from teachdist.stores.file_store.file_store import FileStore
 from teachdist.stores.generation import generation
-from teachdist.stores.tcp import TCPStore
+from teachdist.stores.tcp_store.tcp_store import TCPStore
 
 SCHEMES = ("tcp", "file", "env")
 _torchs = {}

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from teachdist.collectives import Cost, catalog
-from teachdist.collectives.cost import in_bytes, in_seconds
+from teachdist.collectives.model.cost import in_bytes, in_seconds
 from teachdist.pictures.recorded import together
 
 

@@ -6,9 +6,10 @@ import torch.distributed as dist
 from threaded import opts_of, threaded
 from values import bits
 
-from teachdist.backend import choosing, use
+from teachdist.backend import use
+from teachdist.backend.execution import selection
 from teachdist.collectives import catalog, get
-from teachdist.links import shm
+from teachdist.links.collective import shm
 
 SMALL, LARGE = 37, 20_003  # elements per rank: one segment, and several that do not end evenly
 SUM = {"reduceOp": dist.ReduceOp.SUM}
@@ -118,8 +119,8 @@ ALGORITHMS = [(op, name) for op, names in catalog().items() for name in names]
 @pytest.fixture(autouse=True)
 def short_segments(monkeypatch):
     """So short that LARGE has several of them, with every algorithm and number of ranks."""
-    monkeypatch.setattr(choosing, "SEGMENT", 4096)
-    for module in (choosing, shm):
+    monkeypatch.setattr(selection, "SEGMENT", 4096)
+    for module in (selection, shm):
         monkeypatch.setattr(module, "WIDE_SEGMENT", 8192)
 
 

@@ -138,7 +138,7 @@ def test_same_order_on_every_rank():
         from teachdist.backend import recover
 
         tensor = torch.ones(1)
-        calls = [dist.all_reduce, dist.get_backend_impl().member and dist.broadcast]
+        calls = [dist.all_reduce, dist.get_backend_impl().communicator and dist.broadcast]
         first = calls[dist.get_rank()]
         error = raised(first, tensor, *([0] if first is dist.broadcast else []))
         recover()
@@ -538,7 +538,7 @@ def test_without_coalescing_one_work_each():
 
 
 def test_split():
-    """ProcessGroup.split_group calls split: a child on members, an error elsewhere."""
+    """ProcessGroup.split_group calls split: a child on communicators, an error elsewhere."""
 
     def job():
         rank, size = dist.get_rank(), dist.get_world_size()

@@ -1,6 +1,6 @@
 """Ranks forked from a process that has used the backend itself, over sockets and shared memory.
 
-A fork copies the parent's switchboard, its threads' locks and its registries, but no thread: each
+A fork copies the parent's listener, its threads' locks and its registries, but no thread: each
 child must make its own.
 """
 
@@ -54,7 +54,7 @@ for rank in range(size):
             )
             backend = dist.group.WORLD._get_backend(torch.device("cpu"))
             use(rank, size)
-            kinds = sorted({type(kind).__name__ for kind in backend.member.links.kinds.values()})
+            kinds = sorted({type(kind).__name__ for kind in backend.communicator.links.kinds.values()})
             print(f"rank {rank} {kinds}", flush=True)
             dist.destroy_process_group()
             status = 0

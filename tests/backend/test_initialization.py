@@ -539,7 +539,7 @@ def test_connections_are_made_when_needed(backend):
         dist.init_process_group(backend, store=store, rank=int(os.environ["RANK"]), world_size=3)
         before = None
         if backend == "teachdist":
-            before = dist.get_backend_impl().member.links.connections
+            before = dist.get_backend_impl().communicator.links.connections
         x, whole = torch.ones(1), [torch.zeros(1) for _ in range(3)]
         dist.all_reduce(x)
         dist.all_gather(whole, x)

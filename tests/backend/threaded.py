@@ -72,7 +72,7 @@ class Group:
                 return error
 
         outcomes = list(self._threads.map(rank_of, range(self.size)))
-        self.failed = any(backend.member.broken is not None for backend in self.backends)
+        self.failed = any(backend.communicator.broken is not None for backend in self.backends)
         if self.failed:
             self.close()
         return outcomes

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from teachdist.collectives import catalog, cost, curves, lower_bound, plot_cost
-from teachdist.collectives.cost import as_topology
+from teachdist.collectives.model.cost import as_topology
 
 NS = {"s": "http://www.w3.org/2000/svg"}
 SIZES = [1, 1000, 10**6]

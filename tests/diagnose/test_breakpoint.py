@@ -164,7 +164,7 @@ def test_the_session_outlasts_the_timeout_of_the_group(debug):
 
 
 def longer_than_the_timeout(rank):
-    from teachdist.backend import members
+    from teachdist.backend import communicators
 
     dist.breakpoint(0)
-    return members()[0].timeout
+    return communicators()[0].timeout

@@ -18,7 +18,7 @@ from ranks import shared_pool
 from teachdist.diagnose import doctor, stacks
 from teachdist.diagnose.survey import Survey, cards_in, leave_card, open_store
 from teachdist.links import Card
-from teachdist.links.page import IDLE, LEFT, Position
+from teachdist.links.board.layout import IDLE, LEFT, Position
 
 LIMIT = 20.0
 

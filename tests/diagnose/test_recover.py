@@ -11,7 +11,7 @@ from scenes import play
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from teachdist.backend import Released, members, recover, release
+from teachdist.backend import Released, communicators, recover, release
 
 
 def total(group=None):
@@ -21,7 +21,7 @@ def total(group=None):
 
 
 def generations():
-    return sorted(member.generation for member in members())
+    return sorted(communicator.generation for communicator in communicators())
 
 
 def fail_on(culprit, rank, call):
@@ -84,7 +84,7 @@ def test_numbers_of_calls_agree_afterwards():
                 with pytest.raises(Released, match="had enough"):
                     total()
         recover()
-        return total(), len({member.sequence for member in members()})
+        return total(), len({communicator.sequence for communicator in communicators()})
 
     assert values(play(scene)) == [(2, 1)] * 2
 
@@ -156,7 +156,7 @@ def test_every_group_that_failed_and_no_other():
         mine = pairs[rank // 2]
         total(mine)
         if rank == 0:
-            members_of_pair = [m for m in members() if m.size == 2]
+            members_of_pair = [m for m in communicators() if m.size == 2]
             members_of_pair[0].release("rank 0 failed: in the pair")
         elif rank == 1:
             with pytest.raises(Released, match="in the pair"):
@@ -213,7 +213,7 @@ def test_models_and_meshes_stay_valid():
 @pytest.mark.parametrize("hosts", [None, "ab"])
 def test_a_group_that_one_rank_has_destroyed_is_given_up(hosts):
     def scene(rank):
-        store, pair = members()[0].shared, dist.new_group([0, 1])
+        store, pair = communicators()[0].shared, dist.new_group([0, 1])
         total(pair)
         if rank == 1:
             dist.destroy_process_group(pair)
@@ -286,7 +286,7 @@ def test_a_named_meeting():
 
 def test_a_missed_meeting_heals():
     def scene(rank):
-        store = members()[0].shared
+        store = communicators()[0].shared
         if rank == 0:
             release("rank 0 failed: early")
             with pytest.raises(dist.DistBackendError):
@@ -296,7 +296,7 @@ def test_a_missed_meeting_heals():
         else:
             store.wait(["gave up"])
             recover()
-            if members()[0].meetings == 1:  # it was at the first meeting, alone
+            if communicators()[0].meetings == 1:  # it was at the first meeting, alone
                 recover()
         return total()
 
@@ -403,8 +403,8 @@ def test_a_store_that_does_not_answer_keeps_nobody():
 
     def scene(rank):
         total()
-        member = members()[0]
-        kept, member.roster.store = member.roster.store, Deaf()
+        communicator = communicators()[0]
+        kept, communicator.peers.store = communicator.peers.store, Deaf()
         began = time.monotonic()
         try:
             if rank == 1:
@@ -413,7 +413,7 @@ def test_a_store_that_does_not_answer_keeps_nobody():
                 with pytest.raises(Released, match="at once"):
                     total()
         finally:
-            member.roster.store = kept
+            communicator.peers.store = kept
         return time.monotonic() - began
 
     assert all(took < 5 for took in values(play(scene)))

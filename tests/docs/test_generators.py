@@ -85,7 +85,7 @@ def test_a_case_of_the_gallery(tmp_path):
 
 
 def test_the_page_on_the_wire_is_the_table_of_the_code():
-    from teachdist.stores import wire
+    from teachdist.stores.tcp_store import wire
 
     page = pages_on_the_wire.fill((documented.ROOT / "docs" / "stores-wire.md").read_text("utf-8"))
     assert "<!--" not in page

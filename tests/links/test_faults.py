@@ -129,15 +129,15 @@ def test_a_rank_is_stopped_beyond_the_deadline(op):
 
 
 def cut_in(rank, op):
-    from teachdist.backend import members
-    from teachdist.links.switchboard import COLLECTIVE, MAIL
+    from teachdist.backend import communicators
+    from teachdist.links.rendezvous.listener import COLLECTIVE, MAIL
 
     call = CALLS[op]
     call(None, rank, 2)
-    (member,) = members()
+    (communicator,) = communicators()
     if rank == 1:
         for purpose in (COLLECTIVE, MAIL):
-            for channel in member.roster.sockets(purpose).connections.values():
+            for channel in communicator.peers.sockets(purpose).connections.values():
                 channel.cut()
     while True:
         call(None, rank, 2)
@@ -162,10 +162,10 @@ def without_memory(rank):
             call(None, rank, 3, 300_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    from teachdist.backend import members
+    from teachdist.backend import communicators
 
-    (member,) = members()
-    return {peer: type(link).__name__ for peer, link in member.links.kinds.items()}
+    (communicator,) = communicators()
+    return {peer: type(link).__name__ for peer, link in communicator.links.kinds.items()}
 
 
 def test_a_rank_without_shared_memory_uses_sockets():

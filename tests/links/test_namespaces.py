@@ -67,7 +67,7 @@ def move_to(name):
 
 def scene(names, address, algorithms):
     import teachdist.backend
-    from teachdist.backend import members
+    from teachdist.backend import communicators
 
     rank = int(os.environ["RANK"])
     with open("/proc/self/ns/net") as home:
@@ -85,10 +85,10 @@ def scene(names, address, algorithms):
                 for call in CALLS.values():
                     for n in (5, 400_000):
                         call(None, rank, 4, n)
-            (member,) = members()
-            kinds = {peer: type(link).__name__ for peer, link in member.links.kinds.items()}
-            listens = member.roster.known(rank).address[0]
-            connections = member.links.connections
+            (communicator,) = communicators()
+            kinds = {peer: type(link).__name__ for peer, link in communicator.links.kinds.items()}
+            listens = communicator.peers.known(rank).address[0]
+            connections = communicator.links.connections
             dist.destroy_process_group()
             return kinds, listens, connections
         finally:
@@ -132,7 +132,7 @@ def test_the_algorithms_of_the_catalogue(cable):
 
 
 def test_an_interface_that_is_not_there():
-    from teachdist.links.address import address_of_interface
+    from teachdist.links.rendezvous.address import address_of_interface
 
     with pytest.raises(ValueError, match="no such interface"):
         address_of_interface("nowhere9")

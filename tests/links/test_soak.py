@@ -67,7 +67,7 @@ def stir(groups, rounds, seed):
 
 
 def soak():
-    from teachdist.backend import members
+    from teachdist.backend import communicators
 
     rank = dist.get_rank()
     # A group of all ranks, one of a pair, and a ring of three; the same again for another thread.
@@ -93,8 +93,8 @@ def soak():
         second.join()
         if errors:
             raise errors[0]
-        for member in members():
-            member.again.forget()  # the calls that are kept would make the numbers go up and down
+        for communicator in communicators():
+            communicator.again.forget()  # the calls that are kept would make the numbers go up and down
         gc.collect()
         dist.barrier()
         return memory(), descriptors(), threads(), len(gc.get_objects()), resident()

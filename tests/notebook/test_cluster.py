@@ -7,7 +7,8 @@ import pytest
 from clusters import BACKEND, RANKS, needs_release
 
 from teachdist import Cluster
-from teachdist.notebook import ClusterError, RanksError, rank
+from teachdist.notebook import ClusterError, RanksError
+from teachdist.notebook.engines import rank
 
 
 def total(start):

@@ -16,7 +16,7 @@ from clusters import needs_release
 
 from teachdist import Cluster
 from teachdist.notebook import RanksError
-from teachdist.notebook.outputs import collapse, errors_of, plain
+from teachdist.notebook.cells.outputs import collapse, errors_of, plain
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "hangs"))
 import gallery

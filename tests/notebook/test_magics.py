@@ -113,7 +113,9 @@ def test_trace_draws_the_calls_of_the_cell(run, capsys):
 def test_cells_have_the_numbers_of_the_notebook(shell, run, capsys):
     """As in a traceback: In[3] is the third cell, on the ranks as well."""
     run("", "1")
-    code = "from teachdist.diagnose.sites import place\nplace((lambda: 0).__code__.co_filename, 7)"
+    code = (
+        "from teachdist.diagnose.call_site import place\nplace((lambda: 0).__code__.co_filename, 7)"
+    )
     done = shell.run_cell(f"%%ranks\n{code}", store_history=True)
     assert f"[ranks 0-2] 'cell {done.execution_count}, line 7'" in capsys.readouterr().out
 
@@ -145,7 +147,7 @@ def test_tracebacks_do_not_show_the_machinery(run):
         text = "\n".join(failure.traceback)
         assert "Cell" in text
         assert "site-packages" not in text
-        assert "member.py" not in text
+        assert "communicator.py" not in text
 
 
 def test_output_before_a_failure_is_shown(run, capsys):

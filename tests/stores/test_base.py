@@ -10,10 +10,9 @@ import pytest
 import torch.distributed as dist
 from ranks import run_ranks
 
+from stores.kinds import LONG, OURS, SHORT, TCP, WITH_QUEUES
 from teachdist import stores
 from teachdist.stores import base
-
-from .kinds import LONG, OURS, SHORT, TCP, WITH_QUEUES
 
 ANY_TIMEOUT = (dist.DistStoreError, RuntimeError)  # torch's FileStore raises the latter
 

@@ -5,11 +5,10 @@ import pytest
 import torch.distributed as dist
 from ranks import run_ranks
 
+from stores.kinds import pid_of_nobody
 from teachdist import stores
 from teachdist.stores.generation import generation
 from teachdist.stores.who import me
-
-from .kinds import pid_of_nobody
 
 
 def came_before(store, rank, **changes):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from teachdist.stores import wire
+from teachdist.stores.tcp_store import wire
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])

@@ -1,9 +1,8 @@
 import pytest
 import torch.distributed as dist
 
+from stores.kinds import SHORT
 from teachdist import stores
-
-from .kinds import SHORT
 
 both = pytest.mark.parametrize("module", [dist, stores], ids=["torchs", "ours"])
 

@@ -104,4 +104,4 @@ def test_by_the_environment(imported, backend):
         text=True,
         timeout=150,
     )
-    assert said.stdout.split() == ["teachdist.stores.tcp", "127.0.0.2"], said.stderr
+    assert said.stdout.split() == ["teachdist.stores.tcp_store.tcp_store", "127.0.0.2"], said.stderr

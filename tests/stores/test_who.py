@@ -3,9 +3,8 @@ import os
 import subprocess
 import sys
 
+from stores.kinds import pid_of_nobody
 from teachdist.stores.who import Process, is_alive, me
-
-from .kinds import pid_of_nobody
 
 
 def test_me(monkeypatch):

@@ -1,0 +1,77 @@
+"""Flat tensors: the form in which the executor and the links know data.
+
+Everything that moves is *flat*: a contiguous one-dimensional tensor in host memory. `flat(t)` is
+a view where `t` allows it and a copy otherwise (strided tensors, tensors on a GPU); `put_back`
+carries a result from such a copy to the tensor that the caller gave. So nothing else in the
+backend knows strides or devices.
+"""
+
+import torch
+
+from teachdist.links.transport.raw import scratch, view_bytes
+
+__all__ = [
+    "cut",
+    "flat",
+    "is_view_of",
+    "put_back",
+    "room",
+    "scratch",
+    "share_memory",
+    "view_bytes",
+]
+
+
+def flat(tensor):
+    """A contiguous one-dimensional host tensor with the same elements: a view where possible.
+
+    A copy from a GPU waits for the kernels queued on the current stream, so what they compute
+    is what is sent.
+    """
+    if tensor.device.type != "cpu":
+        return room(tensor).copy_(tensor.detach().reshape(-1))
+    tensor = tensor.detach()
+    if tensor.is_conj() or tensor.is_neg():  # lazy bits: the bytes are not yet the values
+        tensor = tensor.resolve_conj().resolve_neg()
+    return tensor.contiguous().view(-1)
+
+
+def room(tensor):
+    """Like `flat` for a tensor that will be overwritten: what is in it need not be copied.
+
+    On a GPU the caller's stream may still be about to write to the tensor (zero it, say), so
+    that stream is waited for before anything is put there.
+    """
+    if tensor.device.type != "cpu":
+        torch.accelerator.current_stream(tensor.device).synchronize()
+        return torch.empty(tensor.numel(), dtype=tensor.dtype, pin_memory=True)
+    if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
+        return tensor.detach().view(-1)
+    return torch.empty(tensor.numel(), dtype=tensor.dtype)
+
+
+def is_view_of(flat_tensor, tensor):
+    """Whether writing to `flat(tensor)` writes to `tensor` itself."""
+    return flat_tensor.data_ptr() == tensor.data_ptr()
+
+
+def put_back(values, tensor):
+    """Write flat `values` to the tensor they stand for, whatever its strides and device."""
+    tensor.detach().copy_(values.view(tensor.shape))
+
+
+def share_memory(left, right):
+    """Whether two flat tensors have bytes in common."""
+    a, b = left.data_ptr(), right.data_ptr()
+    return (
+        a < b + right.numel() * right.element_size() and b < a + left.numel() * left.element_size()
+    )
+
+
+def cut(tensor, pieces):
+    """Cut a flat tensor into `pieces` parts of nearly equal length (some may be empty)."""
+    if pieces == 1:
+        return [tensor]
+    total = tensor.numel()
+    edges = [total * i // pieces for i in range(pieces + 1)]
+    return torch.split_with_sizes(tensor, [b - a for a, b in zip(edges, edges[1:], strict=False)])

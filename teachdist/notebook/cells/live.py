@@ -1,0 +1,78 @@
+"""What is seen while ranks work: their output so far, replaced by the final one at the end.
+
+Only in a notebook, and not where output is recorded to be compared (``TEACHDIST_LIVE=0``): the
+last thing that a cell shows must not depend on how long it took.
+"""
+
+import time
+
+from teachdist.environment import switch
+from teachdist.notebook.cells.outputs import collapse, errors_of, name_ranks, parts
+
+FIRST_AFTER = 0.5  # seconds: a quick cell shows nothing but its final output
+EVERY = 0.3
+LINES = 12  # of each rank: its last ones
+
+
+def is_live():
+    """Whether somebody is looking."""
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    in_notebook = shell is not None and getattr(shell, "kernel", None) is not None
+    return in_notebook and switch("TEACHDIST_LIVE", True)
+
+
+class Live:
+    """A picture that is redrawn, in the place of the cell's output."""
+
+    def __init__(self, enabled=None):
+        self.enabled = is_live() if enabled is None else enabled
+        self._next = time.monotonic() + FIRST_AFTER
+        self._shown = None
+
+    def show(self, text):
+        """Show ``text`` in place of what was shown before, unless it was just now."""
+        if not self.enabled or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + EVERY
+        if text != self._shown:
+            self._clear()
+            print(text, flush=True)  # noqa: T201
+            self._shown = text
+
+    def tasks(self, asked):
+        """Show what ranks have said so far, and who is still at work."""
+        if self.enabled and time.monotonic() >= self._next:
+            self.show(so_far(asked))
+
+    def end(self):
+        """Take it away; what is shown next replaces it."""
+        if self._shown is not None:
+            self._clear()
+            self._shown = None
+
+    def _clear(self):
+        from IPython.display import clear_output
+
+        clear_output(wait=True)
+
+
+def so_far(asked):
+    """Text for tasks that are under way."""
+    said = collapse({task.rank: _tail(task.items) for task in asked})
+    working = [task.rank for task in asked if not task.done]
+    note = f"{name_ranks(working)} at work ..." if working else ""
+    return "\n".join(text for text in (said, note) if text)
+
+
+def _tail(items):
+    texts = [part[1] for part in parts(list(items)) if part[0] == "text"]
+    lines = ("".join(texts) + errors_of(list(items))).splitlines()
+    return "\n".join(lines[-LINES:])
+
+
+def bar(done, total, width=20):
+    """A progress bar of text: ``[#####.....] 2 of 4``."""
+    full = width * done // total
+    return f"[{'#' * full}{'.' * (width - full)}] {done} of {total}"

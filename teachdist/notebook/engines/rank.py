@@ -1,0 +1,253 @@
+"""What the notebook needs inside a rank: the functions here run in the engines.
+
+The kernel sends a function by its module's name, so this module is the whole vocabulary between
+kernel and rank. A rank joins the process group in two steps, since somebody must know the store's
+address first: rank 0 opens the store (``host_store``), then everybody joins (``join``).
+
+A rank that fails releases the others **before** it reports: the release must not wait for the
+kernel, which may be waiting for the others. ``_cell_ends`` and ``call`` do that; before the next
+cell all ranks ``recover``. Other backends than teachdist know neither.
+"""
+
+import datetime
+import importlib
+import os
+import socket
+import sys
+import time
+
+from teachdist.notebook.engines import debugger, tracebacks
+
+_kept = {}  # what must live as long as the rank
+
+
+def hello():
+    """(host name, torch's version): who is there."""
+    import torch
+
+    return socket.gethostname(), torch.__version__
+
+
+def host_store(address, port, timeout):
+    """Open this rank's TCPStore on ``address`` and return its port (0: a free one).
+
+    The socket is made here and handed to torch, because torch itself would listen on all
+    interfaces.
+    """
+    import torch.distributed as dist
+
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.bind((address, port))
+        listener.listen()
+        port = listener.getsockname()[1]
+        _kept["hosted"] = dist.TCPStore(
+            address,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=datetime.timedelta(seconds=timeout),
+            master_listen_fd=listener.detach(),
+        )
+    finally:
+        listener.close()
+    return port
+
+
+def join(rank, world_size, backend, address, port, timeout):
+    """Become ``rank`` of ``world_size``: make the process group, fill the namespace.
+
+    The names ``torch``, ``dist``, ``teachdist``, ``rank`` and ``world_size`` are there for the
+    cells.
+    """
+    import torch
+    import torch.distributed as dist
+
+    import teachdist
+
+    if backend == "teachdist":
+        importlib.import_module("teachdist.backend")  # registers itself
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    deadline = datetime.timedelta(seconds=timeout)
+    store = dist.TCPStore(address, port, wait_for_workers=False, timeout=deadline)
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=world_size, timeout=deadline
+    )
+    _kept.update(rank=rank)
+    # Short enough to read, and the same on every rank.
+    torch.set_printoptions(threshold=100, linewidth=88)
+    names = {"torch": torch, "dist": dist, "teachdist": teachdist}
+    # IPython's own exit would end the process, and only at the end of the cell.
+    names |= {"exit": leave_cell, "quit": leave_cell}
+    push({**names, "rank": rank, "world_size": world_size})
+    _listen()
+
+
+def leave_cell(code=None):
+    """`exit()` in a cell: it ends the cell, as it would end a script, and the rank stays."""
+    raise SystemExit(code)
+
+
+def push(names):
+    """Define names for the cells."""
+    _shell().user_ns.update(names)
+
+
+def pull(name):
+    """The value of a name, or of an expression, as a cell would see it."""
+    return eval(name, _shell().user_ns)
+
+
+def ended():
+    """Whether a group of this rank has ended with an error and must meet anew."""
+    backend = _backend()
+    if backend is None:
+        return False
+    return any(
+        communicator.broken and not communicator.deserted
+        for communicator in backend.communicators()
+    )
+
+
+def recover(meeting):
+    """After a failure, on all ranks: the groups are usable again. ``meeting``: a name, once."""
+    backend = _backend()
+    if backend is not None:
+        backend.recover(meeting)
+
+
+def number(count):
+    """Number the next cell as the notebook does."""
+    _shell().execution_count = count
+
+
+def trace_begin():
+    """Record the collectives of the next cells."""
+    import teachdist
+
+    recording = teachdist.trace()
+    _kept["trace"] = recording, recording.__enter__()
+
+
+def trace_end():
+    """Stop recording; what was recorded."""
+    recording, record = _kept.pop("trace")
+    recording.__exit__(None, None, None)
+    return record
+
+
+def complete(line):
+    """Completions at the end of ``line``, from the values that are there."""
+    completer = _shell().Completer
+    completer.use_jedi = False  # it analyses text instead, and takes seconds to start
+    return completer.complete(line_buffer=line, cursor_pos=len(line))[1]
+
+
+def call(function, args, kwargs):
+    """Call a function; if it raises, release the others first."""
+    _kept["busy_since"] = time.monotonic()
+    try:
+        return function(*args, **kwargs)
+    except BaseException as error:
+        _release(error)
+        raise
+    finally:
+        _kept["busy_since"] = None
+
+
+def where():
+    """What the main thread is doing: (seconds since the cell began, or None if idle; text).
+
+    Runs in the control thread: it answers while a cell is blocked.
+    """
+    since = _kept.get("busy_since")
+    if since is None:
+        return None, "idle"
+    return time.monotonic() - since, _position()
+
+
+def verdict():
+    """What the backend's board says of ranks that wait, a sentence per group; "" if none does."""
+    backend = _backend()
+    if backend is None:
+        return ""
+    from teachdist.diagnose import roll
+    from teachdist.diagnose import verdict as judge
+    from teachdist.diagnose.snapshot import CALL
+
+    sentences = []
+    for communicator in backend.communicators():
+        places = roll(communicator.view, doors=False)
+        if any(place.state == CALL for place in places):
+            sentences.append(judge.verdict(communicator.title, places))
+    return "\n".join(sentences)
+
+
+def _position():
+    """The innermost line of the user's own code on the main thread, and what it called."""
+    import linecache
+    import threading
+
+    frame = innermost = sys._current_frames()[threading.main_thread().ident]
+    numbers = getattr(_shell().compile, "_filename_map", {})
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file in numbers:
+            line = linecache.getline(file, frame.f_lineno).strip()
+            inside = "" if frame is innermost else f", in {innermost.f_code.co_name}"
+            return f"cell {numbers[file]}, line {frame.f_lineno}: {line}{inside}"
+        frame = frame.f_back
+    file = os.path.basename(innermost.f_code.co_filename)
+    return f"{innermost.f_code.co_name} ({file}:{innermost.f_lineno})"
+
+
+def _listen():
+    """Hear of the beginning and the end of cells, and of questions for ``where``; once."""
+    if _kept.setdefault("listening", False):
+        return
+    _kept["listening"] = True
+    shell = _shell()
+    shell.events.register("pre_run_cell", _cell_begins)
+    shell.events.register("post_run_cell", _cell_ends)
+    tracebacks.install(shell)
+    sys.breakpointhook = debugger.scripted_breakpoint
+    shell.kernel.control_handlers["teachdist_where_request"] = _answer_where
+
+
+def _cell_begins(_info):
+    _kept["busy_since"] = time.monotonic()
+
+
+def _cell_ends(result):
+    _kept["busy_since"] = None
+    error = result.error_before_exec or result.error_in_exec
+    if error is not None:
+        _release(error)
+
+
+def _answer_where(stream, ident, parent):
+    seconds, text = where()
+    content = {"status": "ok", "pid": os.getpid(), "seconds": seconds, "text": text}
+    if parent["content"]["verdict"]:
+        content["verdict"] = verdict()
+    _shell().kernel.session.send(
+        stream, "teachdist_where_reply", content=content, parent=parent, ident=ident
+    )
+
+
+def _release(error):
+    backend = _backend()
+    if backend is not None:
+        backend.release(error)
+
+
+def _backend():
+    """Our backend, if this rank uses it."""
+    return sys.modules.get("teachdist.backend")
+
+
+def _shell():
+    from IPython import get_ipython
+
+    return get_ipython()
