@@ -2,7 +2,8 @@
 
 To be woken costs 10 us on a busy machine and 50 us on an idle one, whose processors doze. An answer
 from a process that is at work often comes sooner. So who waits for one yields and looks for a
-moment, and sleeps only then: links (transport/signals.py, tcp.py) and stores (tcp_store/connection.py, tcp_store/server.py).
+moment, and sleeps only then: links (transport/signals.py, tcp.py) and stores
+(tcp_store/connection.py, tcp_store/server.py).
 
 Why the moment is short: a rank that computes in another thread needs the interpreter's lock, and
 another rank may want the processor. A single yield that lasts long says so: then nobody here spins

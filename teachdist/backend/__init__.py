@@ -1,8 +1,8 @@
 """What torch calls: `init_process_group("teachdist")` on CPU tensors, in readable Python.
 
-The way of a call: `backend.py` receives it from torch, `calls/binding.py` says which chunk is which part
-of which tensor, `execution/plan.py` has the algorithm's rounds, `execution/executor.py` runs them over the links, and
-`group/communicator.py` holds what belongs to one rank in one group.
+The way of a call: `backend.py` receives it from torch, `calls/binding.py` says which chunk is which
+part of which tensor, `execution/plan.py` has the algorithm's rounds, `execution/executor.py` runs
+them over the links, and `group/communicator.py` holds what belongs to one rank in one group.
 """
 
 from teachdist.backend.backend import Backend

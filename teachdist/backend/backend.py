@@ -279,8 +279,8 @@ class Backend(BackendBase):
         """
         if self.communicator.rank not in ranks:
             raise ValueError(
-                f"split: rank {self.communicator.rank} is not among ranks={list(ranks)}; only communicators "
-                "of the new group split"
+                f"split: rank {self.communicator.rank} is not among ranks={list(ranks)}; only "
+                "ranks of the new group split"
             )
         return self._child(store, list(ranks), opts, "split")
 

@@ -114,7 +114,8 @@ class Algorithm:
     ) -> Iterator[tuple[Action, ...]]:
         """`rounds`, one at a time, so that a thousand ranks need the memory of one round each.
 
-        With `guard` a generator that neither yields nor ends is stopped too (slower: `checker/time_limit.py`).
+        With `guard` a generator that neither yields nor ends is stopped too (slower:
+        `checker/time_limit.py`).
         """
         self.check(rank, size, root, hosts)
         wanted: dict = {}

@@ -1,7 +1,8 @@
 """The catalogue: which algorithms exist for which collective, by name.
 
 `@algorithm("all_reduce")` in a family's file puts a generator in here. Nothing is proven at import:
-the tests prove every entry. (What a learner registers goes through `checker/own.py`, which proves first.)
+the tests prove every entry. (What a learner registers goes through `checker/own.py`, which proves
+first.)
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ made of the direct reduce-scatter and the direct all-gather: as few bytes as the
 rounds; its reduce gathers at the root instead. A barrier, in which nothing is sent but "I have
 come": (p-1)a.
 
-Where ranks share memory (`model/shared_memory.py`), a round costs one alpha and a chunk is written once for all
+Where ranks share memory (`model/shared_memory.py`), a round costs one alpha and a chunk is written
+once for all
 readers: there one-shot is the best for small data, two-shot for large.
 
 Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH"

@@ -1,9 +1,9 @@
 """An algorithm as a film: what every rank holds before and after each round, and who sends what.
 
 The idea: a picture, an animation and a text all tell the same rounds. `frames` runs the algorithm
-symbolically (`checker/symbolic.py`) and writes each round down as plain lists and dicts, ready for JSON. A
-wrong algorithm gives the frames up to the round in which it goes wrong, the last of them with the
-sentence that says why: a counter-example to look at.
+symbolically (`checker/symbolic.py`) and writes each round down as plain lists and dicts, ready for
+JSON. A wrong algorithm gives the frames up to the round in which it goes wrong, the last of them
+with the sentence that says why: a counter-example to look at.
 
     {"round": 0,
      "messages": [{"source": 0, "to": 1, "chunks": [1], "reduce": true}, ...],

@@ -1,8 +1,8 @@
 """Asking a rank where it is, and telling ranks that this one has failed.
 
 Every process of a job has a thread that sleeps until somebody dials its listener (see
-`links/rendezvous/listener.py`). It stays awake to nothing else, so it answers while the main thread is
-blocked in a call, on this host or another. Two things can be said to it:
+`links/rendezvous/listener.py`). It stays awake to nothing else, so it answers while the main thread
+is blocked in a call, on this host or another. Two things can be said to it:
 
 - INQUIRY: where are you? The answer is JSON: all pages of the board of that process, and the
   line in which its main thread is.

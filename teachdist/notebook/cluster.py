@@ -5,8 +5,9 @@
 
 The kernel (or script) stays outside the process group: it asks, the ranks do. Everything goes
 through ipyparallel, so any of its launchers can start the ranks; for one machine we bring quicker
-ones (``engines/launcher.py``). All sockets are on the loopback unless another launcher is asked for, and
-requests are signed with a key that only this user can read, as ipyparallel does by default.
+ones (``engines/launcher.py``). All sockets are on the loopback unless another launcher is asked
+for, and requests are signed with a key that only this user can read, as ipyparallel does by
+default.
 """
 
 import atexit

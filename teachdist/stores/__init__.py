@@ -6,8 +6,8 @@ do it through a store that all of them can reach: a dictionary with the one spec
 semantics and bytes:
 
 - :class:`HashStore` (hash.py): a dictionary and a lock, for threads. Read this one first.
-- :class:`FileStore` (file_store/file_store.py, file_store/journal.py, file_store/joined.py): records appended to a file.
-- :class:`TCPStore` (tcp_store/tcp_store.py, tcp_store/connection.py): a client of a server (tcp_store/server.py, table.py, waits.py).
+- :class:`FileStore` (file_store/): records appended to a file.
+- :class:`TCPStore` (tcp_store/): a client of a server, which keeps table.py and waits.py.
   What they say to each other is a table in tcp_store/wire.py.
 - :class:`PrefixStore` (prefix.py): any of them, with a prefix before each key.
 

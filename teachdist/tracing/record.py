@@ -81,8 +81,8 @@ class TracedRound:
 class TracedCall:
     """One collective as this rank ran it. `rank` and `size` are those of the group.
 
-    `nbytes` is the n of the cost formulas (`collectives/model/cost.py`); `topology` holds the prices that
-    the group's ranks agreed on, `hosts` the host of each rank.
+    `nbytes` is the n of the cost formulas (`collectives/model/cost.py`); `topology` holds the
+    prices that the group's ranks agreed on, `hosts` the host of each rank.
     """
 
     op: str

@@ -54,7 +54,8 @@ for rank in range(size):
             )
             backend = dist.group.WORLD._get_backend(torch.device("cpu"))
             use(rank, size)
-            kinds = sorted({type(kind).__name__ for kind in backend.communicator.links.kinds.values()})
+            kinds = backend.communicator.links.kinds.values()
+            kinds = sorted({type(kind).__name__ for kind in kinds})
             print(f"rank {rank} {kinds}", flush=True)
             dist.destroy_process_group()
             status = 0

@@ -126,8 +126,9 @@ def _differing(communicator, error, number, words):
     if number is None:
         me = communicator.who(communicator.rank)
         return (
-            f'group "{communicator.title}": {me} is in {words}, but {communicator.who(error.rank)} sent with '
-            f"{theirs}. Dtype and number of elements must be the same on both sides."
+            f'group "{communicator.title}": {me} is in {words}, but '
+            f"{communicator.who(error.rank)} sent with {theirs}. Dtype and number of "
+            "elements must be the same on both sides."
         )
     number = error.number or number
     known, calls = _settled(communicator, number)

@@ -3,7 +3,7 @@
 torch names groups by counting: the first `new_group` of a process makes group "1", and so on. So
 two ranks that make different groups call them alike, and would meet, each taking the other for
 somebody else. And a group with `use_local_synchronization=True` is named after its ranks and
-that count, which differ between communicators as soon as one of them has made more groups than another.
+that count, which differ between ranks as soon as one of them has made more groups than another.
 Therefore:
 
 - The first rank to make a group writes down its list of ranks; a rank that comes with another
@@ -34,7 +34,7 @@ _made = {}  # (life of the job, ranks) -> how often a local group of these ranks
 
 @dataclass(frozen=True)
 class Identity:
-    """key: distinguishes this group on its store. life: of the job. world: its first Communicator."""
+    """key: tells this group from others on its store. life: of the job. world: its first group."""
 
     key: str
     life: int
@@ -148,10 +148,10 @@ def _agree(communicator, key, mine):
     alone = all(len(json.loads(each)) == 1 for each in (ranks, own))  # they have nobody to meet
     if ranks != own and not alone:
         raise ValueError(
-            f'new_group: rank {me} makes group "{communicator.name}" of ranks {own} at {here}, but rank '
-            f'{number} has made group "{communicator.name}" of ranks {ranks} at {site}. Every rank of '
-            "the job must call new_group for every group, in the same order, also for groups that "
-            "it is not in; or pass use_local_synchronization=True."
+            f'new_group: rank {me} makes group "{communicator.name}" of ranks {own} at {here}, '
+            f'but rank {number} has made group "{communicator.name}" of ranks {ranks} at {site}. '
+            "Every rank of the job must call new_group for every group, in the same order, "
+            "also for groups that it is not in; or pass use_local_synchronization=True."
         )
 
 

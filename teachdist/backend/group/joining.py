@@ -63,7 +63,8 @@ def _all_have_read(communicator, patience):
 def _explained(communicator, error):
     if isinstance(error, PeerLost) and error.rank == 0 and communicator.peers.gone(0):
         return dist.DistBackendError(
-            f"{communicator.who(communicator.rank)} gave up in {_WORDS}: {error}. Unless it failed just now, "
+            f"{communicator.who(communicator.rank)} gave up in {_WORDS}: {error}. "
+            "Unless it failed just now, "
             "what the store says of it is left over from an earlier run: start all ranks with a "
             "new file or address."
         )
@@ -71,10 +72,11 @@ def _explained(communicator, error):
         return abort.explain(communicator, error, None, _WORDS)
     missing = [rank for rank in range(communicator.size) if _absent(communicator, rank)]
     return dist.DistBackendError(
-        f"{communicator.who(communicator.rank)} gave up in {_WORDS}: {communicator.size - len(missing)} of "
-        f"{communicator.size} ranks have joined within the timeout of {communicator.timeout:g} s. "
-        f"{situation(communicator.view, missing or error.ranks, False)} Start all ranks with the same "
-        "address or file, the same world_size and a rank of their own."
+        f"{communicator.who(communicator.rank)} gave up in {_WORDS}: "
+        f"{communicator.size - len(missing)} of {communicator.size} ranks have joined within the "
+        f"timeout of {communicator.timeout:g} s. "
+        f"{situation(communicator.view, missing or error.ranks, False)} Start all ranks with the "
+        "same address or file, the same world_size and a rank of their own."
     )
 
 

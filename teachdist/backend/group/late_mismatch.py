@@ -51,7 +51,7 @@ class Unheard:
         return monotonic() - self._looked > PAUSE
 
     def look_back(self, communicator):
-        """Raise what the other ranks' pages say of those calls, as `Communicator` does for a call."""
+        """Raise what the other ranks' pages say of those calls, as a call itself would."""
         self.pending, self._looked = False, monotonic()
         new, self._new = self._new, []
         for rank in communicator.others:

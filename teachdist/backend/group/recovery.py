@@ -137,7 +137,8 @@ class _Meeting:
             except LinkError as error:
                 where = verdict.whereabouts(roll(communicator.view, missing))
                 raise dist.DistBackendError(
-                    f'group "{communicator.title}": all ranks must call recover(): {error}. {where}.'
+                    f'group "{communicator.title}": all ranks must call recover(): '
+                    f"{error}. {where}."
                 ) from error
 
     def _watch(self, missing, waited):

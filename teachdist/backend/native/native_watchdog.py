@@ -2,9 +2,9 @@
 
 A call that this package executes looks around by itself while it waits. One that is handed to a
 native backend waits where no Python runs. So one thread per process looks at the calls under
-way, twice a second, and asks of each that has lasted what a waiting call would ask (`diagnose/watchdog.py`):
-has a rank failed, is another rank in another call, has it died, is it time to say who is
-missing?
+way, twice a second, and asks of each that has lasted what a waiting call would ask
+(`diagnose/watchdog.py`): has a rank failed, is another rank in another call, has it died, is it
+time to say who is missing?
 
 What it costs: a call that goes well adds itself to a dictionary and removes itself. The thread is
 never woken by a call; it looks by its own clock, and only at this process's own list, until a

@@ -54,9 +54,9 @@ class Natives:
             shared = self._shared_gpus(tensor)
             if shared and name == "nccl":
                 raise dist.DistBackendError(
-                    f'group "{communicator.title}": {shared}, and NCCL needs a GPU of its own for each '
-                    "rank. Call torch.cuda.set_device(LOCAL_RANK) before anything else; or leave "
-                    "delegate= out, then data goes through host memory."
+                    f'group "{communicator.title}": {shared}, and NCCL needs a GPU of its own '
+                    "for each rank. Call torch.cuda.set_device(LOCAL_RANK) before anything else; "
+                    "or leave delegate= out, then data goes through host memory."
                 )
             if shared and communicator.rank == 0:
                 log.warning("%s: CUDA tensors go through host memory", shared)

@@ -14,8 +14,8 @@ def overseen(communicator, number, fingerprint, words):
     """While a native backend executes call `number`: the board shows it, and it is watched over.
 
     When waiting becomes pointless the group's generation ends, as if this rank had waited itself:
-    the sentence goes to the log, `communicator.broken` holds it, and an error that the native backend
-    raises is replaced by it.
+    the sentence goes to the log, `communicator.broken` holds it, and an error that the native
+    backend raises is replaced by it.
     """
     found = []
 

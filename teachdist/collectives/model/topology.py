@@ -10,8 +10,8 @@ and each rank has its own.
        '----------------'                between: alpha_between, beta_between
 
 Ranks of one host may also have memory in common (`shared`). Then a rank writes each chunk once,
-whoever wants it, and says so once; all others read it there, at the same time. `shared_memory.py` has the
-details.
+whoever wants it, and says so once; all others read it there, at the same time. `shared_memory.py`
+has the details.
 
     through a port             shared memory
     r0 --c--> r1    a + nb     r0 writes c          a + nb

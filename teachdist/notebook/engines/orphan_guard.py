@@ -5,7 +5,7 @@ nobody left to tell it. A process whose parent died is handed to another parent,
 is my parent?" now and then is enough, on every Unix. (Linux could send a signal instead, but it
 fires when the starting *thread* ends, and kernels start things from short-lived threads.)
 
-    python -m teachdist.notebook.engines.orphan_guard [--remove=DIRECTORY] ipyparallel.controller --usethreads
+    python -m teachdist.notebook.engines.orphan_guard [--remove=DIRECTORY] MODULE ...
 
 ``DIRECTORY`` (connection files of a cluster that nobody can reach any more) is removed when
 orphaned: by a process of its own, since the dying ones still write there.
