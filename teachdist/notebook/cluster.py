@@ -14,8 +14,10 @@ import atexit
 import uuid
 
 from teachdist.notebook.cells import status
-from teachdist.notebook.cells.outputs import name_ranks, show
+from teachdist.notebook.cells.live import in_notebook
+from teachdist.notebook.cells.outputs import name_ranks, show, show_late, whole
 from teachdist.notebook.engines import processes, rank, requests
+from teachdist.notebook.engines.listening import Late
 from teachdist.notebook.errors import ClusterError, RanksError
 
 MOST_RANKS = 64
@@ -94,6 +96,8 @@ class Cluster:
         self._settings = settings
         self._pending = []  # tasks that may have no answer yet
         self._failed = False  # then the ranks must recover before anything else
+        self._said = {}  # the last cell's, or call's: {rank: items}
+        self._late = Late(started.client)
         self._members = processes.engines_of(started.client)[: self.n]  # uuids, by rank
         atexit.register(self.stop)
 
@@ -192,8 +196,23 @@ class Cluster:
         try:
             self.wait(asked)
         finally:
-            show({task.rank: task.items for task in asked})
+            self.show(asked, "all of it: print(cluster.output()), cluster being yours")
         return [task.value for task in asked]
+
+    def show(self, asked, remedy):
+        """Show what was said for ``asked``, and before it what came late to earlier ones.
+
+        In a notebook no more of a rank than its front end takes; ``remedy`` says how to see it.
+        """
+        self._said = {task.rank: task.items for task in asked}
+        if not in_notebook():
+            remedy = None
+        show_late(self._late.take(self._members), remedy)
+        show(self._said, remedy)
+
+    def output(self):
+        """What the last cell or call has printed, all of it, as one text."""
+        return whole(self._said)
 
     def push(self, **names):
         """Define names on every rank."""

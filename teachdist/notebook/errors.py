@@ -7,11 +7,13 @@ by itself is the culprit: its traceback is what the reader needs. The others get
 import re
 from dataclasses import dataclass
 
-from teachdist.notebook.cells.outputs import group, name_ranks, plain
+from teachdist.notebook.cells.outputs import MOST, cut, group, name_ranks, plain
 
 # The backend released this rank because another one failed, or we have interrupted it.
 _CONSEQUENCES = ("Released", "KeyboardInterrupt")
 _RELEASED_FROM = re.compile(r"\(rank \d+ was (released from .+?)\.?\)\s*$")
+_LONGEST = 1_000  # characters of an error's first line
+_REMEDY = "all of it: print(sys.last_value.__notes__[0])"
 _FILE_OF_CELL = re.compile(r"\(\d+\.py, (line \d+)\)")
 
 
@@ -49,11 +51,14 @@ class Failure:
     @property
     def what(self):
         """One line, without the rank."""
-        released = _RELEASED_FROM.search(self.text)
-        if self.name == "Released" and released:
+        released = _RELEASED_FROM.search(self.text) if self.name == "Released" else None
+        if released:
             return released[1]
-        first = _FILE_OF_CELL.sub(r"(\1)", self.text.strip()).splitlines()[:1]
-        return ": ".join([self.name, *first])
+        first = self.text.strip().partition("\n")[0]
+        if len(first) > _LONGEST:
+            first = f"{first[:_LONGEST]} [... {len(first) - _LONGEST:,} characters more]"
+        first = _FILE_OF_CELL.sub(r"(\1)", first)
+        return f"{self.name}: {first}" if first else self.name
 
     @property
     def consequence(self):
@@ -109,7 +114,13 @@ class RanksError(RuntimeError):
         alike = [one for one in self._causes if one.what == first.what] or [first]
         rest = self.lines() if len(self.failures) + len(self.stuck) > 1 else []
         head = f"{name_ranks([one.rank for one in alike])} failed first:"
-        return [head, *first.traceback, "", *rest]
+        return [head, *_fitting(first.traceback), "", *rest]
+
+
+def _fitting(traceback):
+    """The lines of a traceback; of a very long one (a message can be megabytes) the ends."""
+    text = "\n".join(traceback)
+    return traceback if len(text) <= MOST else cut(text, _REMEDY).splitlines()
 
 
 def _blame(failure):

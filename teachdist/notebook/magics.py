@@ -191,13 +191,12 @@ class RanksMagics(Magics):
         cell = _numbered(line, cell)
         live = Live()
         asked = cluster.execute(cell, on, self._number())
-        said = {task.rank: task.items for task in asked}
         try:
             cluster.wait(asked, live.tasks)
         finally:
             live.end()
-            show(said)
-        return said
+            cluster.show(asked, "all of it: %ranks output, or %ranks output FILE")
+        return {task.rank: task.items for task in asked}
 
     def _number(self):
         """The number of the cell that is being executed.

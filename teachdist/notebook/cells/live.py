@@ -12,15 +12,19 @@ from teachdist.notebook.cells.outputs import collapse, errors_of, name_ranks, pa
 FIRST_AFTER = 0.5  # seconds: a quick cell shows nothing but its final output
 EVERY = 0.3
 LINES = 12  # of each rank: its last ones
+_ENOUGH = 2_000  # characters for these lines
+
+
+def in_notebook():
+    """Whether a front end shows what is printed, and not a terminal or a file."""
+    from IPython import get_ipython
+
+    return getattr(get_ipython(), "kernel", None) is not None
 
 
 def is_live():
     """Whether somebody is looking."""
-    from IPython import get_ipython
-
-    shell = get_ipython()
-    in_notebook = shell is not None and getattr(shell, "kernel", None) is not None
-    return in_notebook and switch("TEACHDIST_LIVE", True)
+    return in_notebook() and switch("TEACHDIST_LIVE", True)
 
 
 class Live:
@@ -67,9 +71,18 @@ def so_far(asked):
 
 
 def _tail(items):
-    texts = [part[1] for part in parts(list(items)) if part[0] == "text"]
-    lines = ("".join(texts) + errors_of(list(items))).splitlines()
-    return "\n".join(lines[-LINES:])
+    """The last lines that a rank has said. Much may have come before: only the end is looked at."""
+    last, size = [], 0
+    for kind, content in reversed(items):
+        if size > _ENOUGH:
+            break
+        if kind in ("stdout", "stderr"):
+            content = content[-_ENOUGH:]
+            size += len(content)
+        last.insert(0, (kind, content))
+    texts = [part[1] for part in parts(last) if part[0] == "text"]
+    lines = ("".join(texts) + errors_of(last)).splitlines()
+    return "\n".join(lines[-LINES:])[-_ENOUGH:]
 
 
 def bar(done, total, width=20):

@@ -4,17 +4,54 @@ Ranks answer when they are ready, so showing their output as it arrives gives an
 each run. Here it is gathered, ranks that said the same are put together, and groups are ordered
 by their lowest rank: two runs of a deterministic cell give the same bytes, which is what lets a
 test compare a saved notebook.
+
+Users print megabytes, on one line too. So each character is looked at a fixed number of times, and
+of a rank's text no more than ``MOST`` characters are shown, its first and its last ones: a front
+end that is sent too much drops everything.
 """
 
+import itertools
 import re
+import sys
+
+MOST = 20_000  # characters of one rank; 64 ranks stay below what Jupyter's server lets through
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def plain(text):
     """``text`` without terminal colours, and as a terminal shows it after carriage returns."""
-    text = _ANSI.sub("", text).replace("\r\n", "\n")
-    return re.sub(r"[^\n]*\r", "", text)
+    text = _ANSI.sub("", text)
+    if "\r" not in text:
+        return text
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "\n".join(line.rpartition("\r")[2] for line in lines)
+
+
+def cut(text, remedy, most=MOST):
+    """``text``, or its head and tail around a line that says how much is left out.
+
+    ``remedy`` says how to see all of it. Both ends are whole lines, unless a line is too long.
+    """
+    if len(text) <= most:
+        return text
+    head = text[: most // 2]
+    head = head[: head.rfind("\n") + 1 or len(head)].rstrip("\n")
+    tail = text[-(most // 2) :]
+    tail = tail[tail.find("\n") + 1 :] or tail
+    left = len(text) - len(head) - len(tail)
+    return f"{head}\n[... {left:,} of {len(text):,} characters left out; {remedy}]\n{tail}"
+
+
+def merged(items):
+    """``items`` (see ``Task.items``) where pieces of one stream that follow each other are one."""
+    together = []
+    for kind, some in itertools.groupby(items, key=lambda item: item[0]):
+        if kind in ("stdout", "stderr"):
+            together.append((kind, "".join(text for _, text in some)))
+        else:
+            together += some
+    return together
 
 
 def name_ranks(ranks):
@@ -53,16 +90,25 @@ def group(by_rank):
     return groups
 
 
-def label(ranks, text):
+def label(ranks, text, note=""):
     """``text`` behind ``[ranks 0-3]``, its further lines aligned under the first."""
-    head = f"[{name_ranks(ranks)}] "
+    head = f"[{name_ranks(ranks)}{note}] "
     return head + text.rstrip("\n").replace("\n", "\n" + " " * len(head))
 
 
-def collapse(by_rank):
-    """``{rank: text}`` -> one text, rank by rank, equal ones once; empty texts say nothing."""
+def collapse(by_rank, remedy=None, note=""):
+    """``{rank: text}`` -> one text, rank by rank, equal ones once; empty texts say nothing.
+
+    ``remedy``: see ``cut``; without it nothing is left out. ``note`` goes into the labels.
+    """
     groups = group({rank: plain(text) for rank, text in by_rank.items()})
-    return "\n".join(label(ranks, text) for ranks, text in groups if text.strip())
+    return "\n".join(
+        label(ranks, _fitting(text, remedy), note) for ranks, text in groups if text.strip()
+    )
+
+
+def _fitting(text, remedy):
+    return text if remedy is None else cut(text, remedy)
 
 
 def parts(items):
@@ -72,27 +118,32 @@ def parts(items):
         items: as ``Task.items`` has them. What went to stderr is left out: see ``errors_of``.
     """
     found = []
-    for kind, content in items:
-        if kind == "stderr":
-            continue
+    for kind, content in merged([item for item in items if item[0] != "stderr"]):
         if kind == "stdout":
-            new = ("text", plain(content))
+            found.append(("text", plain(content)))
         elif set(content["data"]) == {"text/plain"}:
-            new = ("text", plain(content["data"]["text/plain"]) + "\n")
+            found.append(("text", plain(content["data"]["text/plain"]) + "\n"))
         else:
-            new = ("rich", content["data"], content.get("metadata", {}))
-        if new[0] == "text" and found and found[-1][0] == "text":
-            new = ("text", found.pop()[1] + new[1])
-        found.append(new)
-    return found
+            found.append(("rich", content["data"], content.get("metadata", {})))
+    return _texts_joined(found)
+
+
+def _texts_joined(found):
+    joined = []
+    for kind, some in itertools.groupby(found, key=lambda part: part[0]):
+        if kind == "text":
+            joined.append(("text", "".join(text for _, text in some)))
+        else:
+            joined += some
+    return joined
 
 
 def errors_of(items):
     """What a rank wrote to stderr."""
-    return "".join(plain(content) for kind, content in items if kind == "stderr")
+    return plain("".join(content for kind, content in items if kind == "stderr"))
 
 
-def script(by_rank):
+def script(by_rank, remedy=None):
     """``{rank: items}`` -> what to show: ("print", text), ("display", bundle, metadata), in order.
 
     Texts that follow each other are one print. A picture comes under the label of its ranks.
@@ -102,33 +153,53 @@ def script(by_rank):
         labelled = False
         for kind, *what in said:
             if kind == "text" and what[0].strip():
-                _print(shown, label(ranks, what[0]))
+                shown.append(("print", label(ranks, _fitting(what[0], remedy))))
                 labelled = True
             elif kind == "rich":
                 if not labelled:
-                    _print(shown, f"[{name_ranks(ranks)}]")
+                    shown.append(("print", f"[{name_ranks(ranks)}]"))
                 labelled = True
                 shown.append(("display", *what))
-    return shown
+    return _prints_joined(shown)
 
 
-def _print(shown, text):
-    if shown and shown[-1][0] == "print":
-        text = shown.pop()[1] + "\n" + text
-    shown.append(("print", text))
+def _prints_joined(shown):
+    joined = []
+    for kind, some in itertools.groupby(shown, key=lambda one: one[0]):
+        if kind == "print":
+            joined.append(("print", "\n".join(text for _, text in some)))
+        else:
+            joined += some
+    return joined
 
 
-def show(by_rank):
-    """Show what ranks said: pictures through IPython, texts with print."""
-    import sys
-
-    for kind, *what in script(by_rank):
+def show(by_rank, remedy=None):
+    """Show what ranks said: pictures through IPython, texts with print. ``remedy``: see ``cut``."""
+    for kind, *what in script(by_rank, remedy):
         if kind == "print":
             print(what[0])  # noqa: T201
         else:
             from IPython.display import display
 
             display(what[0], raw=True, metadata=what[1])
-    complaints = collapse({rank: errors_of(items) for rank, items in by_rank.items()})
+    complaints = collapse({rank: errors_of(items) for rank, items in by_rank.items()}, remedy)
     if complaints:
         print(complaints, file=sys.stderr)  # noqa: T201
+
+
+def whole(by_rank):
+    """All that ranks printed, as one text: nothing is left out, and what they complained of last."""
+    texts = [what[0] for kind, *what in script(by_rank) if kind == "print"]
+    complaints = collapse({rank: errors_of(items) for rank, items in by_rank.items()})
+    return "\n".join([*texts, complaints] if complaints else texts)
+
+
+def show_late(by_rank, remedy=None):
+    """Show what threads and children of ranks printed when their cell was over."""
+    for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+        texts = {
+            rank: "".join(text for kind, text in items if kind == name)
+            for rank, items in by_rank.items()
+        }
+        if text := collapse(texts, remedy, ", after its cell"):
+            print(text, file=stream)  # noqa: T201

@@ -13,6 +13,7 @@ collective, and the kernel waits for the others. So the wait here has rules:
 import concurrent.futures
 import time
 
+from teachdist.notebook.cells.outputs import merged
 from teachdist.notebook.errors import Failure, RanksError
 
 GRACE = 2.0
@@ -25,34 +26,46 @@ _OUTPUT_DEADLINE = 2.0  # the reply may overtake the last output
 class Task:
     """What one rank was asked, and everything that it has said so far.
 
-    ``items`` are in the order in which the rank produced them: ``("stdout", text)``,
-    ``("stderr", text)``, ``("display", content)``, ``("result", content)``.
+    A ``quiet`` one is a request of ours: what the rank prints meanwhile comes from elsewhere, a
+    thread that an earlier cell has started (see ``listening.py``).
     """
 
-    def __init__(self, rank):
+    def __init__(self, rank, quiet=False):
         self.rank = rank
-        self.items = []
+        self.quiet = quiet
         self.future = None
+        self._said = []  # as it arrived, in pieces
         self.failed_at = ""
         self.begun = False
 
     def begin(self, future):
         """``future`` is about to be sent: hear what arrives for it."""
         self.future = future
-        future.iopub_callbacks.append(self._on_output)
+        future.task = self
+        future.iopub_callbacks.append(self.hear)
 
-    def _on_output(self, message):
+    @property
+    def items(self):
+        """What the rank has said, in order.
+
+        A list of ``("stdout", text)``, ``("stderr", text)``, ``("display", content)``,
+        ``("result", content)``.
+        """
+        return merged(list(self._said))
+
+    def hear(self, message):
+        """Take in a message about the request."""
         kind, content = message["header"]["msg_type"], message["content"]
         if kind == "stream":
-            self._add_text(content["name"], content["text"])
+            self._said.append((content["name"], content["text"]))
         elif kind == "display_data":
-            self.items.append(("display", content))
+            self._said.append(("display", content))
         elif kind == "update_display_data":
             self._update(content)
         elif kind == "execute_result":
-            self.items.append(("result", content))
+            self._said.append(("result", content))
         elif kind == "clear_output":
-            self.items.clear()
+            self._said.clear()
         elif kind == "error":
             self.failed_at = str(message["header"]["date"])
         elif kind == "status":
@@ -60,14 +73,9 @@ class Task:
 
     def _update(self, content):
         wanted = content["transient"]["display_id"]
-        for index, (kind, shown) in enumerate(self.items):
+        for index, (kind, shown) in enumerate(self._said):
             if kind == "display" and shown.get("transient", {}).get("display_id") == wanted:
-                self.items[index] = (kind, content)
-
-    def _add_text(self, name, text):
-        if self.items and self.items[-1][0] == name:
-            text = self.items.pop()[1] + text
-        self.items.append((name, text))
+                self._said[index] = (kind, content)
 
     @property
     def done(self):
@@ -92,9 +100,9 @@ class Task:
         concurrent.futures.wait([self.future.output], timeout=_OUTPUT_DEADLINE)
 
 
-def send(client, rank, uuid, what):
+def send(client, rank, uuid, what, quiet=False):
     """Send rank ``rank``, the engine ``uuid``, a cell's text or ``(function, args)``; a Task."""
-    task = Task(rank)
+    task = Task(rank, quiet)
     where = {"ident": uuid.encode(), "message_future_hook": task.begin}
     if isinstance(what, str):
         client.send_execute_request(client._mux_stream, what, silent=False, **where)
