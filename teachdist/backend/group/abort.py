@@ -237,11 +237,14 @@ def _same(failed, first):
     return first.message in _text(failed)
 
 
+_LONGEST = 1_000  # characters of an error's text for the others: the store takes no megabytes
+
+
 def _message(communicator, failed):
     if not isinstance(failed, BaseException):
         return str(failed)
     text = _text(failed).strip().splitlines()
-    why = f"{type(failed).__name__}: {text[0]}" if text else type(failed).__name__
+    why = f"{type(failed).__name__}: {text[0][:_LONGEST]}" if text else type(failed).__name__
     if site := raised_at(failed):
         why = f"{why.rstrip('.')}, at {site}"
     return f"{communicator.who(communicator.rank)} failed: {why}"

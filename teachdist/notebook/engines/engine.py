@@ -11,6 +11,8 @@ import os
 import pickle
 import signal
 import sys
+import threading
+import time
 
 from ipyparallel.engine.app import IPEngine
 from ipyparallel.engine.nanny import KernelNanny
@@ -19,11 +21,18 @@ from traitlets.config import Config
 
 from teachdist.notebook.engines.orphan_guard import AGAIN
 
+_WITHOUT_NANNY = (
+    "the process that passes interrupts and questions on to rank {rank} has ended, and rank {rank} "
+    "ends with it; next: %ranks restart, or Cluster.restart()\n"
+)
+_LAST_WORDS = 0.3  # seconds for them to leave this process
+
 
 class RankEngine(IPEngine):
     """An engine that insists on its id."""
 
     forked_nanny = None
+    _stopping = False
 
     @default("id")
     def _rank_by_launcher(self):
@@ -40,12 +49,20 @@ class RankEngine(IPEngine):
         if wanted is not None and self.id != wanted:
             os._exit(AGAIN)  # the fork server tries again, the nanny signs us off
 
+    def redirect_output(self, iopub_socket):
+        """Hear what is printed, also by C code and by children: what is written to 1 and 2."""
+        # ipykernel leaves these descriptors to a pytest that it believes to run in. A rank is none,
+        # even if a test has started it.
+        os.environ.pop("PYTEST_CURRENT_TEST", None)
+        super().redirect_output(iopub_socket)
+
     def _signal_stop(self, *_):
         """On SIGTERM: end at once, also in the middle of a collective.
 
         Taking the interpreter apart costs a second per rank and frees what the operating system
         frees anyway; what asked to be told of the end is told.
         """
+        self._stopping = True
         atexit._run_exitfuncs()
         if self.forked_nanny is not None:
             self.forked_nanny.dismiss()
@@ -54,8 +71,10 @@ class RankEngine(IPEngine):
     def start_nanny(self, control_url):
         """Start the nanny, or brief the one that was forked."""
         if self.forked_nanny is None:
-            return super().start_nanny(control_url)
-        return self.forked_nanny.brief(
+            url, nanny = super().start_nanny(control_url)
+            self._end_with(nanny.stdout)
+            return url, nanny
+        url, answers = self.forked_nanny.brief(
             pid=os.getpid(),
             engine_id=self.id,
             identity=self.bident,
@@ -66,6 +85,26 @@ class RankEngine(IPEngine):
             registration_url=self.registration_url,
             config=Config(Session=self.config.Session),
         )
+        self._end_with(answers)
+        return url, answers
+
+    def _end_with(self, nanny):
+        """End when the nanny has: no signal would reach us any more, and no question.
+
+        ``nanny``: a pipe that it holds open while it lives.
+        """
+
+        def watch():
+            nanny.read()
+            if not self._stopping:
+                sys.stderr.write(_WITHOUT_NANNY.format(rank=self.id))
+                sys.stderr.flush()
+                content = {"id": self.id}
+                self.session.send(self.registrar, "unregistration_request", content=content)
+                time.sleep(_LAST_WORDS)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.Thread(target=watch, name="watch nanny", daemon=True).start()
 
 
 class ForkedNanny:

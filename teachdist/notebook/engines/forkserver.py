@@ -13,8 +13,13 @@ The server stays as the parent. A child that dies is forked again **under the sa
 the id is the rank, always, and killing all the children is a restart: no other message is needed.
 The new child is not yet a member of the process group; whoever restarts the ranks sees to that.
 
+What the fork shares and separate processes would not: the state of random generators, which each
+child seeds anew, and the order in which a set of strings is iterated, which nothing can change.
+(The launcher "stock" starts separate processes.)
+
 Nothing outlives its parent: the operating system is asked to kill the children when this process
-ends, and this process ends when the one that started it does.
+ends, and this process ends when the one that started it does. A rank leads a process group, in
+which its own children are; it is killed when the rank has ended, however it ended.
 
 Linux only. Elsewhere ``launcher.py`` starts ordinary engines.
 """
@@ -108,9 +113,8 @@ class ForkServer:
         """Ranks whose process ended since the last look: a list of (rank, exit code)."""
         dead = []
         for pid in list(self.children):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                dead.append((self.children.pop(pid), os.waitstatus_to_exitcode(status)))
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                dead.append((self.children.pop(pid), _bury(pid)))
         return dead
 
     def _replace_dead(self):
@@ -133,11 +137,23 @@ class ForkServer:
             self._reap()
         self._signal_children(signal.SIGKILL)
         for pid in self.children:
-            os.waitpid(pid, 0)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            _bury(pid)
+
+
+def _bury(pid):
+    """Take notice of the end of a rank, and end what it has left; its exit code.
+
+    Until then its pid, which is also its group's, cannot be another's.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _become_child(server):
     """Undo in the child what belongs to the server."""
+    os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     for signum in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(signum, signal.SIG_DFL)
@@ -151,9 +167,19 @@ def _serve(rank, engine_args):
     """Be the engine ``rank``; does not return."""
     from teachdist.notebook.engines.engine import ForkedNanny, RankEngine
 
+    _seed()
     RankEngine.forked_nanny = ForkedNanny()
     RankEngine.launch_instance(argv=[f"--IPEngine.id={rank}", *engine_args])
     sys.exit(0)
+
+
+def _seed():
+    """Give this process random numbers of its own. (Python does so itself for ``random``.)"""
+    import numpy as np
+    import torch
+
+    torch.default_generator.seed()
+    np.random.seed()  # noqa: NPY002  the generator that everybody shares
 
 
 def _import(names):

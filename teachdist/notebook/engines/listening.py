@@ -63,7 +63,7 @@ def _take(client, message, on_late):
         task.hear(message)
     elif task is not None or future is None:
         content = message["content"]
-        on_late(message["metadata"].get("engine"), content["name"], content["text"])
+        on_late(message["header"]["session"], content["name"], content["text"])
     else:
         return False
     return True

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 
-from teachdist.notebook.engines import debugger, tracebacks
+from teachdist.notebook.engines import debugger, forks, tracebacks
 
 _kept = {}  # what must live as long as the rank
 
@@ -148,12 +148,17 @@ def call(function, args, kwargs):
     """Call a function; if it raises, release the others first."""
     _kept["busy_since"] = time.monotonic()
     try:
-        return function(*args, **kwargs)
+        value = function(*args, **kwargs)
     except BaseException as error:
+        forks.end_child(error)
         _release(error)
         raise
+    else:
+        forks.end_child()
+        return value
     finally:
         _kept["busy_since"] = None
+        forks.hear_children()
 
 
 def where():
@@ -210,6 +215,7 @@ def _listen():
     shell = _shell()
     shell.events.register("pre_run_cell", _cell_begins)
     shell.events.register("post_run_cell", _cell_ends)
+    forks.install()
     tracebacks.install(shell)
     sys.breakpointhook = debugger.scripted_breakpoint
     shell.kernel.control_handlers["teachdist_where_request"] = _answer_where
@@ -222,6 +228,8 @@ def _cell_begins(_info):
 def _cell_ends(result):
     _kept["busy_since"] = None
     error = result.error_before_exec or result.error_in_exec
+    forks.end_child(error)
+    forks.hear_children()
     if error is not None:
         _release(error)
 
