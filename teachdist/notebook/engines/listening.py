@@ -55,9 +55,9 @@ def listen(client, on_late):
 def _take(client, message, on_late):
     """Whether a text is ours, or nobody's."""
     parent = message["parent_header"]
-    if parent and parent["session"] != client.session.session:
-        return False  # of another notebook, which uses the same ranks
-    future = client._futures.get(parent["msg_id"]) if parent else None
+    if not parent or parent["session"] != client.session.session:
+        return False  # of the engine's start, or of another notebook that uses the same ranks
+    future = client._futures.get(parent["msg_id"])
     task = getattr(future, "task", None)
     if task is not None and not task.quiet:
         task.hear(message)

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 
-from teachdist.notebook.engines import debugger, forks, tracebacks
+from teachdist.notebook.engines import asynchronous, debugger, forks, tracebacks
 
 _kept = {}  # what must live as long as the rank
 
@@ -213,6 +213,7 @@ def _listen():
         return
     _kept["listening"] = True
     shell = _shell()
+    asynchronous.install(shell.kernel)
     shell.events.register("pre_run_cell", _cell_begins)
     shell.events.register("post_run_cell", _cell_ends)
     forks.install()
@@ -227,7 +228,7 @@ def _cell_begins(_info):
 
 def _cell_ends(result):
     _kept["busy_since"] = None
-    error = result.error_before_exec or result.error_in_exec
+    error = result and (result.error_before_exec or result.error_in_exec)
     forks.end_child(error)
     forks.hear_children()
     if error is not None:

@@ -9,7 +9,8 @@ import importlib.util
 import os
 import types
 
-_HIDDEN = ("torch", "teachdist", "ipyparallel", "ipykernel", "IPython")
+_HIDDEN = ("torch", "teachdist", "ipyparallel", "ipykernel", "IPython", "asyncio")
+_NO_RUN = "asyncio.run() cannot be called from a running event loop"
 
 
 def install(shell):
@@ -18,6 +19,8 @@ def install(shell):
     hidden = tuple(_directory(package) for package in _HIDDEN)
 
     def short(kind, error, trace=None, *args, **kwargs):
+        if str(error) == _NO_RUN:
+            error.args = (f"{_NO_RUN}, and a cell runs on one: write await f() for asyncio.run(f())",)
         _shorten_causes(error, hidden)
         return whole(kind, error, own_frames(trace, hidden) or trace, *args, **kwargs)
 
