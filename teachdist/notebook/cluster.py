@@ -171,7 +171,11 @@ class Cluster:
 
     def status(self):
         """What each rank is doing now, also while they are blocked: a list of ``RankStatus``."""
-        return status.ask(self.client, self._members)
+        return self.inquire().answer()
+
+    def inquire(self):
+        """Ask for the status without waiting: a ``status.Inquiry``."""
+        return status.Inquiry(self.client, self._members)
 
     @property
     def busy(self):
@@ -266,6 +270,9 @@ class Cluster:
         try:
             stuck = requests.wait(asked, self.interrupt, on_progress)
             requests.raise_failures(asked, stuck)
+        except KeyboardInterrupt:
+            self._failed = True
+            raise requests.interrupted(asked) from None
         except BaseException:
             self._failed = True
             raise

@@ -11,7 +11,9 @@ from teachdist.notebook.cells.outputs import MOST, cut, group, name_ranks, plain
 
 # The backend released this rank because another one failed, or we have interrupted it.
 _CONSEQUENCES = ("Released", "KeyboardInterrupt")
+_STOPPED = "KeyboardInterrupt: "
 _RELEASED_FROM = re.compile(r"\(rank \d+ was (released from .+?)\.?\)\s*$")
+_WAS_IN = re.compile(r"\brank \d+ is dead\b[^\n]*; rank \d+ (was in [^\n]+?)\.?$", re.MULTILINE)
 _LONGEST = 1_000  # characters of an error's first line
 _REMEDY = "all of it: print(sys.last_value.__notes__[0])"
 _FILE_OF_CELL = re.compile(r"\(\d+\.py, (line \d+)\)")
@@ -91,8 +93,9 @@ class RanksError(RuntimeError):
         """A line per failure, causes before consequences and by rank, then what to do next."""
         lines = []
         others = [failure for failure in self.failures if failure not in self._causes]
+        died = any(failure.died for failure in self._causes)
         for some in (self._causes, others):
-            by_rank = {failure.rank: failure.what for failure in some}
+            by_rank = {one.rank: _was_in(one) if died else one.what for one in some}
             lines += [f"{name_ranks(ranks)}: {what}" for ranks, what in group(by_rank)]
         if self.stuck:
             lines.append(f"{name_ranks(self.stuck)}: no answer, not even to an interrupt")
@@ -109,12 +112,34 @@ class RanksError(RuntimeError):
     def _render_traceback_(self):
         """What IPython shows: the traceback of the first that failed, then the lines."""
         first = self._first()
-        if first is None or not first.traceback:
+        if first is None or first.consequence or not first.traceback:
             return self.lines()
         alike = [one for one in self._causes if one.what == first.what] or [first]
         rest = self.lines() if len(self.failures) + len(self.stuck) > 1 else []
         head = f"{name_ranks([one.rank for one in alike])} failed first:"
         return [head, *_fitting(first.traceback), "", *rest]
+
+
+def interrupted(said):
+    """A KeyboardInterrupt that shows where the ranks were, and nothing of the wait itself.
+
+    said: ``{rank: text}``, see ``Failure.what``; None for a rank that has not answered.
+    """
+    silent = "no answer, not even to the interrupt; next: %ranks restart, or Cluster.restart()"
+    by_rank = {
+        rank: silent if text is None else text.replace(_STOPPED, "stopped at ")
+        for rank, text in said.items()
+    }
+    lines = ["interrupted", *(f"{name_ranks(ranks)}: {text}" for ranks, text in group(by_rank))]
+    error = KeyboardInterrupt("\n".join(lines))
+    error._render_traceback_ = lambda: lines  # what IPython asks an exception for
+    return error
+
+
+def _was_in(failure):
+    """Of a rank that failed because another died: where it was. The death is told already."""
+    found = _WAS_IN.search(failure.text)
+    return failure.what if failure.died or found is None else found[1]
 
 
 def _fitting(traceback):

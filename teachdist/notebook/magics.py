@@ -189,7 +189,7 @@ class RanksMagics(Magics):
     def _execute(self, cluster, line, cell, on):
         """Run the cell, show what ranks said, raise if one failed; ``{rank: items}``."""
         cell = _numbered(line, cell)
-        live = Live()
+        live = Live(inquire=cluster.inquire)
         asked = cluster.execute(cell, on, self._number())
         try:
             cluster.wait(asked, live.tasks)

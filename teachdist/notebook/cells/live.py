@@ -11,6 +11,8 @@ from teachdist.notebook.cells.outputs import collapse, errors_of, name_ranks, pa
 
 FIRST_AFTER = 0.5  # seconds: a quick cell shows nothing but its final output
 EVERY = 0.3
+WHY_AFTER = 1.0  # seconds, as for the hint that a waiting rank logs: then it is asked why
+WHY_EVERY = 2.0
 LINES = 12  # of each rank: its last ones
 _ENOUGH = 2_000  # characters for these lines
 
@@ -30,10 +32,15 @@ def is_live():
 class Live:
     """A picture that is redrawn, in the place of the cell's output."""
 
-    def __init__(self, enabled=None):
+    def __init__(self, enabled=None, inquire=None):
+        """``inquire`` asks for the ranks' status (``Cluster.inquire``), to say why they wait."""
         self.enabled = is_live() if enabled is None else enabled
         self._next = time.monotonic() + FIRST_AFTER
         self._shown = None
+        self._inquire = inquire
+        self._inquiry = None
+        self._ask_at = time.monotonic() + WHY_AFTER
+        self._why = ""
 
     def show(self, text):
         """Show ``text`` in place of what was shown before, unless it was just now."""
@@ -48,7 +55,17 @@ class Live:
     def tasks(self, asked):
         """Show what ranks have said so far, and who is still at work."""
         if self.enabled and time.monotonic() >= self._next:
-            self.show(so_far(asked))
+            self.show(so_far(asked, self._verdict(asked)))
+
+    def _verdict(self, asked):
+        """Who waits for whom, as last heard; asks again now and then, and never waits."""
+        if self._inquiry is not None:
+            if self._inquiry.done:
+                self._why = why(self._inquiry.answer())
+                self._inquiry, self._ask_at = None, time.monotonic() + WHY_EVERY
+        elif self._inquire is not None and time.monotonic() >= self._ask_at:
+            self._inquiry = self._inquire()
+        return self._why if any(not task.done for task in asked) else ""
 
     def end(self):
         """Take it away; what is shown next replaces it."""
@@ -62,12 +79,17 @@ class Live:
         clear_output(wait=True)
 
 
-def so_far(asked):
-    """Text for tasks that are under way."""
+def why(status):
+    """What a ``Status`` says of ranks that wait for others: their lines and the verdict, or ""."""
+    return str(status) if status.verdict else ""
+
+
+def so_far(asked, verdict=""):
+    """Text for tasks that are under way; ``verdict``: why they wait."""
     said = collapse({task.rank: _tail(task.items) for task in asked})
     working = [task.rank for task in asked if not task.done]
     note = f"{name_ranks(working)} at work ..." if working else ""
-    return "\n".join(text for text in (said, note) if text)
+    return "\n".join(text for text in (said, note, verdict) if text)
 
 
 def _tail(items):

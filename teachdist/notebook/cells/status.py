@@ -1,6 +1,7 @@
 """Who is where: asked of the ranks' control threads, so that it answers while ranks are blocked."""
 
 import concurrent.futures
+import time
 from dataclasses import dataclass
 
 from teachdist.notebook.cells.outputs import group, label
@@ -57,24 +58,39 @@ class Status(list):
         return table(self, self.verdict)
 
 
-def ask(client, members):
-    """The status of ``members`` (uuids by rank)."""
-    present = engines_of(client)
-    there = [rank for rank, uuid in enumerate(members) if uuid in present]
-    asked = {
-        rank: client._send(
-            client._control_stream,
-            "teachdist_where_request",
-            content={"verdict": rank == there[0]},
-            ident=members[rank].encode(),
-        )
-        for rank in there
-    }
-    concurrent.futures.wait(asked.values(), timeout=_DEADLINE)
-    found = Status(_status(rank, asked.get(rank)) for rank in range(len(members)))
-    if there and asked[there[0]].done():
-        found.verdict = asked[there[0]].result()["content"]["verdict"]
-    return found
+class Inquiry:
+    """A question to the control threads of ``members`` (uuids by rank), under way."""
+
+    def __init__(self, client, members):
+        present = engines_of(client)
+        self._size = len(members)
+        there = [rank for rank, uuid in enumerate(members) if uuid in present]
+        self._first = there[0] if there else None  # one of them tells the verdict
+        self._asked = {
+            rank: client._send(
+                client._control_stream,
+                "teachdist_where_request",
+                content={"verdict": rank == self._first},
+                ident=members[rank].encode(),
+            )
+            for rank in there
+        }
+        self._until = time.monotonic() + _DEADLINE
+
+    @property
+    def done(self):
+        """Whether every rank has answered, or has been waited for long enough."""
+        late = time.monotonic() > self._until
+        return late or all(future.done() for future in self._asked.values())
+
+    def answer(self):
+        """The ``Status``; waits until it is ``done``."""
+        left = max(0.0, self._until - time.monotonic())
+        concurrent.futures.wait(self._asked.values(), timeout=left)
+        found = Status(_status(rank, self._asked.get(rank)) for rank in range(self._size))
+        if self._first is not None and self._asked[self._first].done():
+            found.verdict = self._asked[self._first].result()["content"]["verdict"]
+        return found
 
 
 def _status(rank, future):

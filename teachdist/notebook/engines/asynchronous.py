@@ -18,7 +18,7 @@ import contextlib
 import signal
 import threading
 
-_state = {"running": False, "interrupted": False}
+_state = {"running": False, "interrupted": False, "cell": None}
 
 
 class Interrupt(asyncio.CancelledError, KeyboardInterrupt):
@@ -65,12 +65,23 @@ def _interruptible(cell, shell):
         if at_work is not None and (at_work is not cell or _in_a_cell(frame, shell)):
             raise Interrupt
 
-    _state["interrupted"] = False
+    _state.update(interrupted=False, cell=cell)
     before = signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        _state["cell"] = None
+
+
+def waiting_frames():
+    """The frames of a cell that awaits something, innermost first; none if none does."""
+    waits = _state["cell"] and _state["cell"].get_coro()
+    frames = []
+    while getattr(waits, "cr_frame", None) is not None:
+        frames.insert(0, waits.cr_frame)
+        waits = waits.cr_await
+    return frames
 
 
 def _in_a_cell(frame, shell):
@@ -87,7 +98,8 @@ def _begins(_info):
 def _ends(result):
     _state.update(running=False)
     if result is not None and _was_interrupted(result.error_in_exec):
-        result.error_in_exec = Interrupt(*result.error_in_exec.args)
+        error = result.error_in_exec
+        result.error_in_exec = Interrupt(*error.args).with_traceback(error.__traceback__)
 
 
 def _was_interrupted(error):

@@ -152,6 +152,7 @@ def call(function, args, kwargs):
     except BaseException as error:
         forks.end_child(error)
         _release(error)
+        _say_where(error)
         raise
     else:
         forks.end_child()
@@ -191,20 +192,41 @@ def verdict():
 
 def _position():
     """The innermost line of the user's own code on the main thread, and what it called."""
-    import linecache
     import threading
 
     frame = innermost = sys._current_frames()[threading.main_thread().ident]
-    numbers = getattr(_shell().compile, "_filename_map", {})
     while frame is not None:
-        file = frame.f_code.co_filename
-        if file in numbers:
-            line = linecache.getline(file, frame.f_lineno).strip()
+        if place := _place(frame, frame.f_lineno):
             inside = "" if frame is innermost else f", in {innermost.f_code.co_name}"
-            return f"cell {numbers[file]}, line {frame.f_lineno}: {line}{inside}"
+            return place + inside
         frame = frame.f_back
+    for waits in asynchronous.waiting_frames():
+        if place := _place(waits, waits.f_lineno):
+            return place
     file = os.path.basename(innermost.f_code.co_filename)
     return f"{innermost.f_code.co_name} ({file}:{innermost.f_lineno})"
+
+
+def _place(frame, number):
+    """A line of a cell, as "cell 3, line 2: f()"; "" if the frame belongs to no cell."""
+    import linecache
+
+    file = frame.f_code.co_filename
+    cell = getattr(_shell().compile, "_filename_map", {}).get(file)
+    if cell is None:
+        return ""
+    return f"cell {cell}, line {number}: {linecache.getline(file, number).strip()}"
+
+
+def _say_where(error):
+    """Have a KeyboardInterrupt say where in a cell it came."""
+    if not isinstance(error, KeyboardInterrupt) or error.args:
+        return
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        place = _place(trace.tb_frame, trace.tb_lineno) or place
+        trace = trace.tb_next
+    error.args = (place,) if place else ()
 
 
 def _listen():
@@ -233,6 +255,7 @@ def _cell_ends(result):
     forks.hear_children()
     if error is not None:
         _release(error)
+        _say_where(error)
 
 
 def _answer_where(stream, ident, parent):

@@ -13,6 +13,7 @@ collective, and the kernel waits for the others. So the wait here has rules:
 import concurrent.futures
 import time
 
+from teachdist.notebook import errors
 from teachdist.notebook.cells.outputs import merged
 from teachdist.notebook.errors import Failure, RanksError
 
@@ -182,3 +183,12 @@ def raise_failures(tasks, stuck=()):
     failures = [task.failure for task in tasks if task.failure]
     if failures or stuck:
         raise RanksError(failures, stuck)
+
+
+def interrupted(tasks):
+    """What to raise when the reader has interrupted the tasks: says where each rank was."""
+    said = {}
+    for task in tasks:
+        failure = task.failure
+        said[task.rank] = failure.what if failure else "done" if task.done else None
+    return errors.interrupted(said)
