@@ -55,7 +55,8 @@ class Cluster:
         timeout=300,
         on_progress=None,
     ):
-        self.n = _checked(n)
+        self.n = n
+        check(n, backend, launcher)
         settings = {"backend": backend, "address": address, "port": port, "timeout": timeout}
         started = processes.Started(self.n, launcher, profile, settings, on_progress)
         self.launcher = launcher
@@ -73,6 +74,8 @@ class Cluster:
             fresh: restart the ranks, as an empty process group of ``n``; else join in: names that
                 the other notebook defined are there.
         """
+        if backend is not None:
+            processes.check_backend(backend)
         attached = processes.Attached(connection_file, n)
         settings = {"backend": "teachdist", "address": None, "port": 0, "timeout": 300}
         settings |= {key: attached.notes[key] for key in settings if key in attached.notes}
@@ -141,13 +144,15 @@ class Cluster:
         timeout = float(self._settings["timeout"])
         address, port = self._settings["address"], self._settings["port"]
         try:
-            hosts = dict(self.ask(rank.hello))
-            for version in hosts.values():
+            there = self.ask(rank.hello)
+            hosts = [host for host, _ in there]
+            for _, version in there:
                 processes.check_torch(version)
             if address is None:
-                address = "127.0.0.1" if len(hosts) == 1 else next(iter(hosts))
+                address = "127.0.0.1" if len(set(hosts)) == 1 else hosts[0]
             port = self.ask(rank.host_store, address, port, timeout, on=[0])[0]
-            self._ask_each(lambda r: (rank.join, (r, self.n, self.backend, address, port, timeout)))
+            meeting = (self.backend, address, port, timeout)
+            self._ask_each(lambda r: (rank.join, (r, self.n, hosts[:r].count(hosts[r]), *meeting)))
         except RanksError as error:
             raise ClusterError(_explained(error, self.backend, address, port)) from None
 
@@ -208,11 +213,13 @@ class Cluster:
 
         In a notebook no more of a rank than its front end takes; ``remedy`` says how to see it.
         """
+        self.show_late()
         self._said = {task.rank: task.items for task in asked}
-        if not in_notebook():
-            remedy = None
-        show_late(self._late.take(self._members), remedy)
-        show(self._said, remedy)
+        show(self._said, remedy if in_notebook() else None)
+
+    def show_late(self):
+        """Show what threads and children of ranks have printed after their cell was over."""
+        show_late(self._late.take(self._members))
 
     def output(self):
         """What the last cell or call has printed, all of it, as one text."""
@@ -228,10 +235,10 @@ class Cluster:
 
     def ask(self, function, *args, on=None):
         """As ``run``, for functions of ``engines/rank.py``: on some ranks, and nothing is shown."""
-        return self._ask_each(lambda _: (function, args), on)
+        return self._ask_each(lambda _: (function, args), on, quiet=True)
 
-    def _ask_each(self, what, on=None):
-        asked = self.send(what, on)
+    def _ask_each(self, what, on=None, quiet=False):
+        asked = self.send(what, on, quiet)
         self.wait(asked)
         return [task.value for task in asked]
 
@@ -241,27 +248,29 @@ class Cluster:
         Returns:
             A list of ``Task``, for ``wait``.
         """
-        on = self._ready(on)
+        on = self.ready(on)
         if number is not None:
-            self._send(lambda _: (rank.number, (number,)), on)
+            self._send(lambda _: (rank.number, (number,)), on, quiet=True)
         return self._send(lambda _: cell, on)
 
-    def send(self, what, on=None):
+    def send(self, what, on=None, quiet=False):
         """Send each rank ``what(rank)``, a pair of function and arguments, without waiting.
+
+        ``quiet``: nothing that ranks print meanwhile belongs to it.
 
         Returns:
             A list of ``Task``, for ``wait``.
         """
-        return self._send(what, self._ready(on))
+        return self._send(what, self.ready(on), quiet)
 
     def ask_aside(self, r, function, *args):
         """Ask an idle rank something that nobody must wait for: a Task, or None if it is busy."""
         if r in self.busy or self._members[r] not in processes.engines_of(self.client):
             return None
-        return requests.send(self.client, r, self._members[r], (function, args))
+        return requests.send(self.client, r, self._members[r], (function, args), quiet=True)
 
-    def _send(self, what, on):
-        asked = [requests.send(self.client, r, self._members[r], what(r)) for r in on]
+    def _send(self, what, on, quiet=False):
+        asked = [requests.send(self.client, r, self._members[r], what(r), quiet) for r in on]
         self._pending += asked
         return asked
 
@@ -277,8 +286,8 @@ class Cluster:
             self._failed = True
             raise
 
-    def _ready(self, on=None):
-        """The ranks ``on`` (default: all), in a state to work; raises if they are not."""
+    def ready(self, on=None):
+        """The ranks ``on`` (default: all), in a state to work; raises ClusterError if not."""
         on = range(self.n) if on is None else on
         self._check_there(on)
         # A cell may have caught the error itself: then it went well, but its group has ended.
@@ -297,7 +306,7 @@ class Cluster:
 
     def _call_quietly(self, function, on, *args):
         """Call a function on ranks that are known to be ready; what it returned."""
-        asked = self._send(lambda _: (function, args), on)
+        asked = self._send(lambda _: (function, args), on, quiet=True)
         self.wait(asked)
         return [task.value for task in asked]
 
@@ -314,12 +323,13 @@ class Cluster:
             )
 
 
-def _checked(n):
+def check(n, backend, launcher, held=0):
+    """Raise if such a cluster cannot be: see ``Cluster``, and ``processes.check`` for ``held``."""
     if isinstance(n, bool) or not isinstance(n, int):
         raise ValueError(f"the number of ranks must be a whole number, got {n!r}")
     if not 1 <= n <= MOST_RANKS:
         raise ValueError(f"the number of ranks must be 1 to {MOST_RANKS}, got {n}")
-    return n
+    processes.check(n, backend, launcher, held)
 
 
 def _explained(error, backend, address, port):

@@ -13,7 +13,7 @@ from teachdist.notebook.cells.outputs import MOST, cut, group, name_ranks, plain
 _CONSEQUENCES = ("Released", "KeyboardInterrupt")
 _STOPPED = "KeyboardInterrupt: "
 _RELEASED_FROM = re.compile(r"\(rank \d+ was (released from .+?)\.?\)\s*$")
-_WAS_IN = re.compile(r"\brank \d+ is dead\b[^\n]*; rank \d+ (was in [^\n]+?)\.?$", re.MULTILINE)
+_WAS_IN = re.compile(r"; rank \d+ (was in [^\n]+?)\.?$", re.MULTILINE)
 _LONGEST = 1_000  # characters of an error's first line
 _REMEDY = "all of it: print(sys.last_value.__notes__[0])"
 _FILE_OF_CELL = re.compile(r"\(\d+\.py, (line \d+)\)")
@@ -74,6 +74,7 @@ class RanksError(RuntimeError):
     Attributes:
         failures: list of ``Failure``: who failed by itself, the earliest first, then the others.
         stuck: ranks that do not answer, not even to an interrupt.
+        hint: a line shown under the error, or "".
     """
 
     def __init__(self, failures, stuck=()):
@@ -83,6 +84,7 @@ class RanksError(RuntimeError):
         else:
             self._causes = [failure for failure in self.failures if not failure.consequence]
         self.stuck = list(stuck)
+        self.hint = ""  # what the reader may have meant, a line
         super().__init__("\n".join(self.lines()))
         first = self._first()
         if first is not None and first.traceback:  # for scripts, where nothing else shows it
@@ -113,11 +115,11 @@ class RanksError(RuntimeError):
         """What IPython shows: the traceback of the first that failed, then the lines."""
         first = self._first()
         if first is None or first.consequence or not first.traceback:
-            return self.lines()
+            return [*self.lines(), *self.hint.splitlines()]
         alike = [one for one in self._causes if one.what == first.what] or [first]
         rest = self.lines() if len(self.failures) + len(self.stuck) > 1 else []
         head = f"{name_ranks([one.rank for one in alike])} failed first:"
-        return [head, *_fitting(first.traceback), "", *rest]
+        return [head, *_fitting(first.traceback), "", *rest, *self.hint.splitlines()]
 
 
 def interrupted(said):

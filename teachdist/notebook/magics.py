@@ -1,46 +1,37 @@
 """``%ranks`` and ``%%ranks``: the notebook's side of a cluster.
 
 %ranks 4                          start four ranks; again: four new ones
-%ranks status | interrupt | restart | stop
+%ranks status | who | output | interrupt | restart | stop
 
 %%ranks                           run the cell on every rank
 %%ranks --on 0,2-3                on some
-%%ranks --predict                 compare with "# predict rank 0: ..." lines (cells/predict.py)
+%%ranks --predict                 compare with "# predict rank 0: ..." lines (predict.py)
 %%ranks --trace                   draw the collectives that the cell called
 %%ranks --here                    execute it in the notebook's own process too, before the ranks
-%%ranks --as-script [FILE]        the cells so far, as a program for torchrun (cells/as_script.py)
+%%ranks --as-script [FILE]        the cells so far, as a program for torchrun (as_script.py)
 """
 
-import argparse
 import contextlib
 import os
-import shlex
+import sys
 from pathlib import Path
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
-from teachdist.notebook.cells import as_script, complete, predict
+from teachdist.notebook import arguments
+from teachdist.notebook import cluster as clusters
+from teachdist.notebook.cells import as_script, complete, hints, predict, who
 from teachdist.notebook.cells.live import Live, bar
-from teachdist.notebook.cells.outputs import parse_ranks, show
+from teachdist.notebook.cells.outputs import parse_ranks
 from teachdist.notebook.cluster import Cluster
-from teachdist.notebook.engines import rank
+from teachdist.notebook.engines import processes, rank
 from teachdist.notebook.errors import ClusterError, RanksError
 from teachdist.notebook.show import in_live_notebook
 from teachdist.notebook.show import show as picture_of
 
 SHARED = "TEACHDIST_CLUSTER"  # a running cluster's connection file: used instead of a new one
-_USAGE = (
-    "%ranks N [--backend NAME] [--launcher NAME], or %ranks status | interrupt | restart | stop"
-)
-
-
-class _Parser(argparse.ArgumentParser):
-    """An argparse that answers with one line instead of ending the process."""
-
-    def error(self, message):
-        raise UsageError(f"{self.prog}: {message}; usage: {self.usage}")
 
 
 @magics_class
@@ -52,31 +43,32 @@ class RanksMagics(Magics):
         self.cluster = None
         self._cells = []  # (text, ranks or None) that ran without an error: for --as-script
         complete.install(shell, lambda: self.cluster)
+        shell.events.register("post_run_cell", self._hint)
 
     @line_cell_magic
     def ranks(self, line, cell=None):
         """``%ranks 4`` starts four ranks; a cell that begins with ``%%ranks`` runs on them.
 
-        ``%ranks status`` says where each rank is, ``interrupt`` sends Ctrl-C, ``restart`` starts
-        the processes anew, ``stop`` ends them. For cells: ``--on 0,2``, ``--predict``,
-        ``--trace``, ``--here``, ``--as-script [FILE]``.
+        ``%ranks --help`` and ``%%ranks --help`` (above a cell) say what else there is.
         """
         try:
+            if self.cluster is not None:
+                self.cluster.show_late()
             return self._command(line) if cell is None else self._cell(line, cell)
         except (ValueError, ClusterError) as error:
             raise UsageError(f"{'%ranks' if cell is None else '%%ranks'}: {error}") from None
+        except arguments.Help as text:
+            print(text)  # noqa: T201
+            return None
 
     # %ranks
 
     def _command(self, line):
-        words = _Parser("%ranks", usage=_USAGE, add_help=False)
-        words.add_argument("what", nargs="?", default="status")
-        words.add_argument("--backend", default="teachdist")
-        words.add_argument("--launcher")
-        words.add_argument("--profile")
-        given = words.parse_args(shlex.split(line, comments=True))
+        given = arguments.line_words(line)
         controls = {
             "status": self._status,
+            "who": lambda: print(who.table(self._running().ask(rank.who))),  # noqa: T201
+            "output": lambda: self._output(given.more),
             "interrupt": lambda: self._running().interrupt(),
             "restart": self._restart,
             "stop": self.stop,
@@ -84,7 +76,15 @@ class RanksMagics(Magics):
         if given.what in controls:
             controls[given.what]()
         else:
-            self._start(_number(given.what), given)
+            self._start(given.what, given)
+
+    def _output(self, name):
+        text = self._running().output()
+        if name is None:
+            print(text)  # noqa: T201
+        else:
+            Path(name).write_text(text + "\n", encoding="utf-8")
+            print(f"wrote {name}: {len(text):,} characters")  # noqa: T201
 
     def _status(self):
         status = self._running().status()
@@ -109,6 +109,9 @@ class RanksMagics(Magics):
     def _start(self, n, given):
         if self._is_like(n, given):
             return self._restart()
+        if self.cluster is not None:  # it must not go for what cannot be
+            held = processes.memory_of(self.cluster.n)
+            clusters.check(n, given.backend, given.launcher, held)
         self.stop()
         live = Live()
         try:
@@ -151,17 +154,7 @@ class RanksMagics(Magics):
     # %%ranks
 
     def _cell(self, line, cell):
-        words = _Parser(
-            "%%ranks",
-            usage="%%ranks [--on RANKS] [--predict] [--trace] [--here] [--as-script [FILE]]",
-            add_help=False,
-        )
-        words.add_argument("--on")
-        words.add_argument("--trace", action="store_true")
-        words.add_argument("--here", action="store_true")
-        words.add_argument("--predict", action="store_true")
-        words.add_argument("--as-script", nargs="?", const="", metavar="FILE")
-        given = words.parse_args(shlex.split(line, comments=True))
+        given = arguments.cell_words(line)
         cluster = self._running()
         some = None if given.on is None else _checked(parse_ranks(given.on), cluster.n)
         if given.as_script is not None:
@@ -171,6 +164,7 @@ class RanksMagics(Magics):
         if given.predict and not predicted:
             raise ValueError("--predict needs a comment line such as: # predict rank 0: 6")
         if given.here:
+            cluster.ready(on)  # or it would be defined here, and not there
             self._execute_here(line, cell)
         with self._traced(cluster, on) if given.trace else contextlib.nullcontext():
             said = self._execute(cluster, line, cell, on)
@@ -193,10 +187,28 @@ class RanksMagics(Magics):
         asked = cluster.execute(cell, on, self._number())
         try:
             cluster.wait(asked, live.tasks)
+        except RanksError as error:
+            self._hint_on_ranks(error)
+            raise
         finally:
             live.end()
             cluster.show(asked, "all of it: %ranks output, or %ranks output FILE")
         return {task.rank: task.items for task in asked}
+
+    def _hint_on_ranks(self, error):
+        """Say on the error that a name which the ranks miss is known here."""
+        names = {name for name in self.shell.user_ns if not name.startswith("_")}
+        error.hint = hints.hint_on_ranks(error.failures, names)
+
+    def _hint(self, result):
+        """After a cell: whether it should have been one for the ranks."""
+        error = result.error_in_exec if result is not None else None
+        text = error is not None and hints.hint_here(error, self.cluster is not None, self._known)
+        if text:
+            print(text, file=sys.stderr)  # noqa: T201
+
+    def _known(self, name):
+        return complete.ask(self.cluster, rank.defines, name)
 
     def _number(self):
         """The number of the cell that is being executed.
@@ -249,13 +261,6 @@ def _shared(n, given):
         return Cluster.attach(file, n, backend=given.backend, fresh=True)
     except ClusterError:
         return None  # gone, or too small: a cluster of our own
-
-
-def _number(text):
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"expected {_USAGE}; got {text!r}") from None
 
 
 def _checked(ranks, n):

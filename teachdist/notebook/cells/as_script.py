@@ -46,10 +46,30 @@ def _cell(text, ranks):
 
 
 def _without_magics(text):
-    return "\n".join(
-        f"# only in a notebook: {line}" if line.startswith(("%", "!")) else line
-        for line in text.splitlines()
+    """The text with magics, shell commands and help (``f?``) as comments; IPython finds them."""
+    lines = text.splitlines(keepends=True)
+    while (first := _first_magic(lines)) is not None:
+        bare = lines[first].lstrip()
+        indent = lines[first][: -len(bare)]
+        stand_in = f"{indent}pass  " if indent else ""  # a block must not become empty
+        lines[first] = f"{stand_in}# only in a notebook: {bare}"
+    return "".join(lines)
+
+
+def _first_magic(lines):
+    from IPython.core import inputtransformer2 as transformers
+
+    if lines and lines[0].startswith("%%"):
+        return 0
+    tokens = transformers.make_tokens_by_line(lines)
+    kinds = (
+        transformers.MagicAssign,
+        transformers.SystemAssign,
+        transformers.EscapedCommand,
+        transformers.HelpEnd,
     )
+    found = [kind.find(tokens) for kind in kinds]
+    return min((one.start_line for one in found if one is not None), default=None)
 
 
 def _printing(text):

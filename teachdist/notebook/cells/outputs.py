@@ -14,6 +14,8 @@ import itertools
 import re
 import sys
 
+from teachdist.notebook.cells import figures
+
 MOST = 20_000  # characters of one rank; 64 ranks stay below what Jupyter's server lets through
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -111,6 +113,21 @@ def _fitting(text, remedy):
     return text if remedy is None else cut(text, remedy)
 
 
+def columns(rows):
+    """Rows of texts, one below the other; a text may have several lines."""
+    cells = [[cell.split("\n") for cell in row] for row in rows]
+    widths = [max(len(line) for row in cells for line in row[i]) for i in range(len(rows[0]))]
+    lines = []
+    for row in cells:
+        for number in range(max(len(cell) for cell in row)):
+            parts_of_line = [
+                (cell[number] if number < len(cell) else "").ljust(width)
+                for cell, width in zip(row, widths, strict=True)
+            ]
+            lines.append("  ".join(parts_of_line).rstrip())
+    return "\n".join(lines)
+
+
 def parts(items):
     """What a rank said, in its order, as a list of ("text", str) and ("rich", bundle, metadata).
 
@@ -146,21 +163,43 @@ def errors_of(items):
 def script(by_rank, remedy=None):
     """``{rank: items}`` -> what to show: ("print", text), ("display", bundle, metadata), in order.
 
-    Texts that follow each other are one print. A picture comes under the label of its ranks.
+    Texts that follow each other are one print. A picture comes under the label of its ranks; when
+    several ranks end with pictures of their own, these stand side by side.
     """
+    groups = group({rank: parts(items) for rank, items in by_rank.items()})
+    pictures = [_last_pictures(said) for _, said in groups]
+    together = sum(map(bool, pictures)) > 1
     shown = []
-    for ranks, said in group({rank: parts(items) for rank, items in by_rank.items()}):
-        labelled = False
-        for kind, *what in said:
-            if kind == "text" and what[0].strip():
-                shown.append(("print", label(ranks, _fitting(what[0], remedy))))
-                labelled = True
-            elif kind == "rich":
-                if not labelled:
-                    shown.append(("print", f"[{name_ranks(ranks)}]"))
-                labelled = True
-                shown.append(("display", *what))
+    for (ranks, said), last in zip(groups, pictures, strict=True):
+        shown += _script_of(ranks, said[: -len(last)] if together and last else said, remedy)
+    if together:
+        columns = [
+            (name_ranks(ranks), [bundle for _, bundle, _ in last])
+            for (ranks, _), last in zip(groups, pictures, strict=True)
+            if last
+        ]
+        shown.append(("display", figures.side_by_side(columns), {}))
     return _prints_joined(shown)
+
+
+def _last_pictures(said):
+    """The pictures that end what a rank said; none if others come before."""
+    number = next((n for n, part in enumerate(said) if figures.is_picture(part)), len(said))
+    last = said[number:]
+    return last if all(figures.is_picture(part) for part in last) else []
+
+
+def _script_of(ranks, said, remedy):
+    shown, labelled = [], False
+    for kind, *what in said:
+        if kind == "text" and what[0].strip():
+            shown.append(("print", label(ranks, _fitting(what[0], remedy))))
+        elif kind == "rich":
+            if not labelled:
+                shown.append(("print", f"[{name_ranks(ranks)}]"))
+            shown.append(("display", *what))
+        labelled = labelled or bool(shown)
+    return shown
 
 
 def _prints_joined(shown):
@@ -194,8 +233,9 @@ def whole(by_rank):
     return "\n".join([*texts, complaints] if complaints else texts)
 
 
-def show_late(by_rank, remedy=None):
+def show_late(by_rank):
     """Show what threads and children of ranks printed when their cell was over."""
+    remedy = "write it to a file to keep all of it"
     for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
         texts = {
             rank: "".join(text for kind, text in items if kind == name)

@@ -12,10 +12,10 @@ the point in ``6.``: what counts is whether the idea was right. A wrong predicti
 
 import re
 
-from teachdist.notebook.cells.outputs import group, name_ranks, parse_ranks, parts
+from teachdist.notebook.cells.outputs import columns, group, name_ranks, parse_ranks, parts
 
 _LINE = re.compile(r"^\s*#\s*predict(?:\s+ranks?\s+(?P<ranks>[\d,\s-]+?))?\s*:\s?(?P<text>.*)$")
-_POINT = re.compile(r"(\d+)\.0*(?![\d])")
+_POINT = re.compile(r"(?<!\d)(\d+)\.0*(?!\d)")
 _EVERYBODY = "all"
 
 
@@ -63,18 +63,4 @@ def compare(predicted, got):
         agrees = alike(before, after)
         right += len(ranks) * agrees
         rows.append((name_ranks(ranks), before, after, "yes" if agrees else "no"))
-    return f"{_table(rows)}\n{right} of {len(got)} ranks as predicted"
-
-
-def _table(rows):
-    cells = [[cell.split("\n") for cell in row] for row in rows]
-    widths = [max(len(line) for row in cells for line in row[i]) for i in range(len(rows[0]))]
-    lines = []
-    for row in cells:
-        for number in range(max(len(cell) for cell in row)):
-            parts_of_line = [
-                (cell[number] if number < len(cell) else "").ljust(width)
-                for cell, width in zip(row, widths, strict=True)
-            ]
-            lines.append("  ".join(parts_of_line).rstrip())
-    return "\n".join(lines)
+    return f"{columns(rows)}\n{right} of {len(got)} ranks as predicted"

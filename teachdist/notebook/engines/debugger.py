@@ -10,7 +10,9 @@ import linecache
 import pdb
 import sys
 
-DEFAULT = ("p {name: value for name, value in locals().items() if not name.startswith('_')}",)
+from teachdist.notebook.engines.shell import users_names
+
+DEFAULT = ("names",)
 
 
 class ScriptedPdb(pdb.Pdb):
@@ -27,6 +29,12 @@ class ScriptedPdb(pdb.Pdb):
         frame, number = frame_lineno
         code = linecache.getline(frame.f_code.co_filename, number).strip()
         self.message(f"> line {number} of {frame.f_code.co_name}: {code}")
+
+    def do_names(self, _):
+        """``names``: the local names, and at the top of a cell those that cells have defined."""
+        from IPython import get_ipython
+
+        self.message(repr(users_names(get_ipython(), self.curframe.f_locals)))
 
     def precmd(self, line):
         """Say the command, as if it had been typed."""

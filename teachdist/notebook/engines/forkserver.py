@@ -111,11 +111,12 @@ class ForkServer:
 
     def _reap(self):
         """Ranks whose process ended since the last look: a list of (rank, exit code)."""
-        dead = []
-        for pid in list(self.children):
-            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                dead.append((self.children.pop(pid), _bury(pid)))
-        return dead
+        ended = [
+            pid
+            for pid in self.children
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        ]
+        return [(self.children.pop(pid), _bury(pid)) for pid in ended]
 
     def _replace_dead(self):
         for rank, code in self._reap():
@@ -179,7 +180,7 @@ def _seed():
     import torch
 
     torch.default_generator.seed()
-    np.random.seed()  # noqa: NPY002  the generator that everybody shares
+    np.random.seed()  # the generator that everybody shares
 
 
 def _import(names):

@@ -6,6 +6,7 @@ rank); the uuid is new with each process, so comparing uuids tells whether a ran
 process that joined the process group.
 """
 
+import difflib
 import importlib.metadata
 import json
 import logging
@@ -22,6 +23,8 @@ CLIENT_FILE = "ipcontroller-client.json"
 NOTES_FILE = "teachdist.json"  # next to it: what somebody who attaches must know
 OLDEST_TORCH = (2, 14)
 MEMORY = (250, 100)  # MB: for all ranks together, and for each; measured with the fork server
+# torch's own; others come with packages.
+_BACKENDS = ("fake", "gloo", "mpi", "nccl", "ucc", "xccl")
 _START_DEADLINE = 120.0
 _RENEW_DEADLINE = 60.0
 _LOOK_EVERY = 0.02
@@ -37,10 +40,6 @@ class Started:
         self.client = None
         self._directory = None
         self._cluster = None
-        local = how in (None, "fork", "stock")
-        if local:
-            check_torch(importlib.metadata.version("torch"))
-            check_memory(n)
         try:
             self._cluster = self._configured(how, profile)
             self._start(on_progress)
@@ -51,7 +50,6 @@ class Started:
 
     def _configured(self, how, profile):
         from ipyparallel import Cluster
-        from traitlets import TraitError
         from traitlets.config import Config
 
         config = Config()
@@ -75,13 +73,7 @@ class Started:
                 "controller_launcher_class": launcher.Controller,
                 "send_engines_connection_env": how not in (None, "fork", "stock"),
             }
-        try:
-            return Cluster(**arguments)
-        except (TraitError, ImportError, ModuleNotFoundError):
-            raise ValueError(
-                f"unknown launcher {how!r}: fork, stock, or one that ipyparallel knows: "
-                + ", ".join(launcher.known())
-            ) from None
+        return Cluster(**arguments)
 
     def _start(self, on_progress):
         deadline = time.monotonic() + _START_DEADLINE
@@ -230,12 +222,53 @@ def check_torch(version):
         raise ClusterError(f"torch {version} is too old, teachdist needs {oldest} or later")
 
 
-def check_memory(n, free=None):
+def memory_of(n):
+    """MB that ``n`` ranks need, about."""
+    return MEMORY[0] + MEMORY[1] * n
+
+
+def check_memory(n, free=None, held=0):
     """Raise if ``n`` ranks do not fit into ``free`` MB of memory (default: what is available)."""
     if free is None:
         import psutil
 
-        free = psutil.virtual_memory().available // 2**20
-    needed = MEMORY[0] + MEMORY[1] * n
+        free = psutil.virtual_memory().available // 2**20 + held
+    needed = memory_of(n)
     if needed > free:
         raise ClusterError(f"{n} ranks need about {needed} MB of memory, {free} MB are available")
+
+
+def check(n, backend, how, held=0):
+    """Raise if what is asked for cannot be, as far as one can tell without starting anything.
+
+    ``held``: the MB of memory that come free before it starts.
+    """
+    check_backend(backend)
+    if isinstance(launcher.find(how), str) and how not in launcher.known():
+        raise ValueError(
+            f"unknown launcher {how!r}{meant(how, ['fork', 'stock', *launcher.known()])}: fork, "
+            f"stock, or one that ipyparallel knows: {', '.join(launcher.known())}"
+        )
+    if how in (None, "fork", "stock"):
+        check_torch(importlib.metadata.version("torch"))
+        check_memory(n, held=held)
+
+
+def check_backend(name):
+    """Raise ValueError if no backend of that name can be there.
+
+    A package that teaches torch another device may bring a backend: then any name may do.
+    """
+    found = importlib.metadata.entry_points(group="torch.distributed.backends")
+    known = {*_BACKENDS, *(one.name for one in found)}
+    if importlib.metadata.entry_points(group="torch.backends"):
+        return
+    for part in name.lower().split(","):
+        if (one := part.rpartition(":")[2]) not in known:
+            raise ValueError(f"there is no backend {one!r}{meant(one, known)}")
+
+
+def meant(word, known):
+    """What a wrong word may have been meant to be: ``"; did you mean 'gloo'?"``, or ``""``."""
+    like = difflib.get_close_matches(word.lower(), sorted(known), 1)
+    return f"; did you mean {like[0]!r}?" if like else ""

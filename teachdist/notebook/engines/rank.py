@@ -17,6 +17,7 @@ import sys
 import time
 
 from teachdist.notebook.engines import asynchronous, debugger, forks, tracebacks
+from teachdist.notebook.engines import shell as shells
 
 _kept = {}  # what must live as long as the rank
 
@@ -54,8 +55,11 @@ def host_store(address, port, timeout):
     return port
 
 
-def join(rank, world_size, backend, address, port, timeout):
+def join(rank, world_size, local_rank, backend, address, port, timeout):
     """Become ``rank`` of ``world_size``: make the process group, fill the namespace.
+
+    ``local_rank`` is the number among the ranks of this host. As under torchrun the three are
+    environment variables, too.
 
     The names ``torch``, ``dist``, ``teachdist``, ``rank`` and ``world_size`` are there for the
     cells.
@@ -74,13 +78,15 @@ def join(rank, world_size, backend, address, port, timeout):
     dist.init_process_group(
         backend, store=store, rank=rank, world_size=world_size, timeout=deadline
     )
-    _kept.update(rank=rank)
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(local_rank))
     # Short enough to read, and the same on every rank.
     torch.set_printoptions(threshold=100, linewidth=88)
     names = {"torch": torch, "dist": dist, "teachdist": teachdist}
     # IPython's own exit would end the process, and only at the end of the cell.
     names |= {"exit": leave_cell, "quit": leave_cell}
-    push({**names, "rank": rank, "world_size": world_size})
+    names |= {"rank": rank, "world_size": world_size}
+    push(names)
+    _shell().user_ns_hidden.update(names)
     _listen()
 
 
@@ -138,10 +144,31 @@ def trace_end():
 
 
 def complete(line):
-    """Completions at the end of ``line``, from the values that are there."""
+    """Completions at the end of ``line``, from the values that are there.
+
+    Of an attribute, newer IPythons answer with the last part alone: ``.all_reduce``.
+    """
     completer = _shell().Completer
     completer.use_jedi = False  # it analyses text instead, and takes seconds to start
     return completer.complete(line_buffer=line, cursor_pos=len(line))[1]
+
+
+def inspect(code, cursor, detail):
+    """What the kernel knows of the name at the cursor: the content of an inspect_reply."""
+    found = _shell().kernel.do_inspect(code, cursor, detail)
+    return {key: found[key] for key in ("data", "metadata", "found")}
+
+
+def defines(name):
+    """Whether cells see a name."""
+    return name in _shell().user_ns
+
+
+def who():
+    """What cells have defined: {name: a few words about the value}."""
+    shell = _shell()
+    names = shells.users_names(shell, shell.user_ns)
+    return {name: shells.described(value) for name, value in names.items()}
 
 
 def call(function, args, kwargs):
@@ -239,6 +266,7 @@ def _listen():
     shell.events.register("pre_run_cell", _cell_begins)
     shell.events.register("post_run_cell", _cell_ends)
     forks.install()
+    shells.install(shell)
     tracebacks.install(shell)
     sys.breakpointhook = debugger.scripted_breakpoint
     shell.kernel.control_handlers["teachdist_where_request"] = _answer_where

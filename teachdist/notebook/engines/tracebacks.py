@@ -20,7 +20,9 @@ def install(shell):
 
     def short(kind, error, trace=None, *args, **kwargs):
         if str(error) == _NO_RUN:
-            error.args = (f"{_NO_RUN}, and a cell runs on one: write await f() for asyncio.run(f())",)
+            error.args = (
+                f"{_NO_RUN}, and a cell runs on one: write await f() for asyncio.run(f())",
+            )
         _shorten_causes(error, hidden)
         return whole(kind, error, own_frames(trace, hidden) or trace, *args, **kwargs)
 

@@ -1,0 +1,15 @@
+"""``%ranks who``: the names that cells have defined, and what they are on each rank."""
+
+from teachdist.notebook.cells.outputs import columns, group, name_ranks
+
+
+def table(by_rank):
+    """A table of ``[{name: text} of each rank]``: a line per name, or one per different value."""
+    rows = []
+    for name in sorted({name for names in by_rank for name in names}):
+        values = {r: names[name] for r, names in enumerate(by_rank) if name in names}
+        shown = name
+        for ranks, text in group(values):
+            rows.append((shown, name_ranks(ranks), text))
+            shown = ""
+    return columns(rows) if rows else "no cell has defined a name"
