@@ -337,6 +337,6 @@ def _explained(error, backend, address, port):
     text = " ".join(first.text.split()) if first is not None else str(error)
     if "Address already in use" in text:
         return f"port {port} on {address} is in use; leave port out and a free one is chosen"
-    if "ackend" in text or "NCCL" in text:
+    if any(word in text for word in ("ackend", "NCCL", "built in")):
         return f"backend {backend!r} cannot be used here: {text}"
     return text

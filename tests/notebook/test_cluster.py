@@ -218,9 +218,20 @@ def test_attach_where_nothing_is(tmp_path, cluster):
 
 
 def test_an_unknown_backend_is_one_line(cluster):
-    with pytest.raises(ClusterError, match=r"backend 'nonsense' cannot be used here: .+") as caught:
-        Cluster.attach(cluster.connection_file, backend="nonsense", fresh=True)
+    with pytest.raises(ValueError, match=r"there is no backend 'glo'; did you mean 'gloo'\?"):
+        Cluster.attach(cluster.connection_file, backend="cpu:glo,cuda:nccl", fresh=True)
+    assert cluster.pull("rank") == list(range(RANKS)), "refused before the ranks are touched"
+    with pytest.raises(ClusterError, match=r"backend 'mpi' cannot be used here: .+") as caught:
+        Cluster.attach(cluster.connection_file, backend="mpi", fresh=True)
     assert "\n" not in str(caught.value)
+    cluster.restart()
+
+
+@needs_release
+def test_an_exception_with_a_long_message_leaves_the_ranks_usable(cluster):
+    with pytest.raises(RanksError, match=r"y \[\.\.\. 9,999,000 characters more\]"):
+        cluster.wait(cluster.execute("raise ValueError('y' * 10_000_000)"))
+    assert cluster.run(total, 0) == [3] * RANKS
 
 
 def test_a_port_in_use_is_one_line(cluster, monkeypatch):

@@ -84,3 +84,28 @@ def test_from_what_ipyparallel_delivers():
     assert found.what == "Died: its process ended (killed, or out of memory)"
     assert Failure.of(1, ValueError("plain")).what == "ValueError: plain"
     assert Failure.of(1, ValueError()).what == "ValueError"
+
+
+def test_an_interrupt_needs_no_traceback():
+    failures = [
+        failure(r, "KeyboardInterrupt", "cell 1, line 2: f()", traceback=["tb"]) for r in (0, 1)
+    ]
+    assert RanksError(failures)._render_traceback_() == [
+        "ranks 0-1: KeyboardInterrupt: cell 1, line 2: f()"
+    ]
+
+
+def test_a_killed_rank_is_told_once():
+    died = Failure(2, "Died", "its process ended (killed, or out of memory)", [])
+    lost = 'group "0", call 1: rank 2 is dead: it ended; rank 0 was in barrier() at cell 1, line 2.'
+    lines = str(RanksError([failure(0, "DistNetworkError", lost), died])).splitlines()
+    assert lines[:2] == [f"rank 2: {died.what}", "rank 0: was in barrier() at cell 1, line 2"]
+    assert sum("rank 2" in line for line in lines) == 1
+
+
+def test_a_message_of_ten_million_characters_is_cut():
+    error = RanksError([failure(0, text="y" * 10_000_000, traceback=["y" * 10_000_000])])
+    assert str(error).endswith("yyy [... 9,999,000 characters more]")
+    shown = "\n".join(error._render_traceback_())
+    assert "characters left out; all of it: print(sys.last_value.__notes__[0])" in shown
+    assert len(shown) < 50_000

@@ -130,6 +130,69 @@ def test_here_too(shell, run, capsys):
     assert capsys.readouterr().out == "first here\n"
 
 
+def test_here_is_left_out_when_the_ranks_refuse(shell, run, cluster):
+    asked = cluster.execute("import time\ntime.sleep(100)", on=[1])
+    with pytest.raises(UsageError, match="rank 1 still at work"):
+        run("--here", "only_here_when_refused = 1")
+    assert "only_here_when_refused" not in shell.user_ns
+
+    def press_stop(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cluster.wait(asked, press_stop)
+
+
+def test_a_typo_leaves_the_ranks_alone(run, capsys):
+    run("", "kept = 7")
+    for line in ("65", f"{RANKS} --backend glo", f"{RANKS} --launcher frok", "stats", "x"):
+        with pytest.raises(UsageError):
+            run(line)
+    run("", "kept")
+    assert capsys.readouterr().out == "[ranks 0-2] 7\n"
+
+
+def test_who(run, cluster, capsys):
+    cluster.restart()
+    run("", "x = rank // 2\nt = torch.ones(2, 3)")
+    run("who")
+    assert capsys.readouterr().out.splitlines() == [
+        "t  ranks 0-2  Tensor float32[2, 3] [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]",
+        "x  ranks 0-1  int 0",
+        "   rank 2     int 1",
+    ]
+
+
+def test_output_again_and_to_a_file(run, capsys, tmp_path):
+    run("--on 0", "print('a' * 30_000)")
+    capsys.readouterr()
+    run("output")
+    text = f"[rank 0] {'a' * 30_000}\n"
+    assert capsys.readouterr().out == text
+    run(f"output {tmp_path / 'all.txt'}")
+    assert (tmp_path / "all.txt").read_text() == text
+    assert "30,009 characters" in capsys.readouterr().out
+
+
+def test_help(run, capsys):
+    run("--help")
+    assert "where each rank is" in capsys.readouterr().out
+    run("--help", "1")
+    assert "--as-script [FILE]" in capsys.readouterr().out
+
+
+def test_a_cell_on_the_wrong_side_gets_a_hint(shell, run, capsys):
+    run("", "only_there = 1")
+    shell.run_cell("only_there")
+    assert "hint: 'only_there' is known on the ranks; begin the cell with %%ranks" in (
+        capsys.readouterr().err
+    )
+    shell.run_cell("only_in_the_notebook = 1")
+    with pytest.raises(RanksError) as caught:
+        run("", "only_in_the_notebook")
+    assert "'only_in_the_notebook' is defined in the notebook's own" in caught.value.hint
+
+
 def test_tracebacks_have_the_lines_of_the_notebook(run):
     with pytest.raises(RanksError) as caught:
         run("", "def f():\n    return missing\n\nif rank == 1:\n    f()")

@@ -61,7 +61,7 @@ def _inspecting(here, cluster_of):
 
 
 def ask(cluster, function, *args):
-    """What rank 0 answers to a function of ``rank.py``; None if it is busy or slow, or not there."""
+    """What rank 0 answers to a function of ``rank.py``; None if it is busy, slow or gone."""
     task = None if cluster is None else cluster.ask_aside(0, function, *args)
     if task is None:
         return None

@@ -227,7 +227,7 @@ def show(by_rank, remedy=None):
 
 
 def whole(by_rank):
-    """All that ranks printed, as one text: nothing is left out, and what they complained of last."""
+    """All that ranks printed, as one text; what went to stderr comes last."""
     texts = [what[0] for kind, *what in script(by_rank) if kind == "print"]
     complaints = collapse({rank: errors_of(items) for rank, items in by_rank.items()})
     return "\n".join([*texts, complaints] if complaints else texts)
@@ -242,4 +242,4 @@ def show_late(by_rank):
             for rank, items in by_rank.items()
         }
         if text := collapse(texts, remedy, ", after its cell"):
-            print(text, file=stream)  # noqa: T201
+            print(text, file=stream)

@@ -38,3 +38,24 @@ def test_head_and_shape():
     assert "show(print(1))" in text
     assert "y = 1; show(y)" in as_script([("y = 1; y", None)], 2, "gloo")
     assert text.endswith("foo(\n\ndist.destroy_process_group()\n")
+
+
+MAGIC = """\
+t = %time 3
+dist.all_reduce?
+if rank == 0:
+    !ls
+text = '''
+what?
+%no magic
+'''
+"""
+
+
+def test_help_and_magics_are_left_out_and_texts_are_not():
+    text = as_script([(MAGIC, None), ("%%time\nx", None)], 2, "gloo")
+    compile(text, "job.py", "exec")
+    assert "\n# only in a notebook: t = %time 3\n# only in a notebook: dist.all_reduce?\n" in text
+    assert "\n    pass  # only in a notebook: !ls\n" in text
+    assert "what?\n%no magic\n" in text
+    assert "# only in a notebook: %%time\nshow(x)" in text

@@ -1,6 +1,7 @@
 import pytest
 
 from teachdist.notebook.cells import live
+from teachdist.notebook.cells.status import RankStatus, Status
 
 
 class FakeTask:
@@ -52,3 +53,38 @@ def test_a_quick_cell_shows_nothing(capsys):
 
 def test_nobody_looks_outside_a_notebook():
     assert not live.is_live()
+
+
+class Answered:
+    """A question that was answered at once."""
+
+    done = True
+
+    def __init__(self, verdict):
+        self.verdict = verdict
+
+    def answer(self):
+        status = Status([RankStatus(0, "busy", "cell 1, line 2: f()", 3.2)])
+        status.verdict = self.verdict
+        return status
+
+
+def test_a_cell_that_waits_says_why(monkeypatch, capsys):
+    for name in ("FIRST_AFTER", "EVERY", "WHY_AFTER", "WHY_EVERY"):
+        monkeypatch.setattr(live, name, 0)
+    monkeypatch.setattr("IPython.display.clear_output", lambda wait: None)
+    verdicts = iter(["", "rank 1 is not there", "rank 2 is not there"])
+    picture = live.Live(True, inquire=lambda: Answered(next(verdicts)))
+    at_work = [FakeTask(0, [], False)]
+    said = []
+    for _ in range(6):  # asks, hears, asks ...
+        picture.tasks(at_work)
+        said.append(capsys.readouterr().out)
+    assert said[0] == "rank 0 at work ...\n"
+    assert (
+        "rank 0 at work ...\n[rank 0] cell 1, line 2: f()  (for 3 s)\nrank 1 is not there\n" in said
+    )
+    assert (
+        "rank 0 at work ...\n[rank 0] cell 1, line 2: f()  (for 3 s)\nrank 2 is not there\n" in said
+    )
+    assert live.so_far([FakeTask(0, [("stdout", "x" * 10_000_000)], True)]).endswith("x")

@@ -2,6 +2,7 @@ import concurrent.futures
 from types import SimpleNamespace
 
 import pytest
+from ipyparallel.error import RemoteError
 
 from teachdist.notebook.engines import requests
 from teachdist.notebook.errors import RanksError
@@ -30,6 +31,28 @@ def test_items_keep_the_order_in_which_they_came():
     say(message("execute_result", data={"text/plain": "e"}))
     assert [kind for kind, _ in task.items] == ["stdout", "display", "stdout", "result"]
     assert task.items[0] == ("stdout", "ab\n")
+
+
+def test_pieces_are_put_together_once_and_in_order():
+    """A print that is flushed at each word sends a message for each."""
+    task, say = a_task()
+    for _ in range(20_000):
+        say(message("stream", name="stdout", text="word "))
+    assert task.items == [("stdout", "word " * 20_000)]
+
+
+def test_an_interrupt_says_where_each_rank_was():
+    (stopped, _), (done, _), (silent, _) = a_task(0), a_task(1), a_task(2)
+    stopped.future.set_result(RemoteError("KeyboardInterrupt", "cell 3, line 2: f()", "", None))
+    done.future.set_result(None)
+    error = requests.interrupted([stopped, done, silent])
+    assert isinstance(error, KeyboardInterrupt)
+    assert error._render_traceback_() == [
+        "interrupted",
+        "rank 0: stopped at cell 3, line 2: f()",
+        "rank 1: done",
+        "rank 2: no answer, not even to the interrupt; next: %ranks restart, or Cluster.restart()",
+    ]
 
 
 def test_displays_are_updated_and_cleared():
