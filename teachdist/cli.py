@@ -54,7 +54,12 @@ def demo(arguments):
     """Run the main job."""
     from teachdist.demo import main as run
 
-    return run()
+    return run(ranks=arguments.ranks)
+
+
+def demo_arguments(command):
+    """How many ranks."""
+    command.add_argument("--ranks", type=int, default=4, help="how many, 2 to 16 (4)")
 
 
 def nothing(command):
@@ -201,7 +206,7 @@ def report_arguments(command):
 
 
 COMMANDS = {
-    "demo": (demo, nothing, "four ranks compute, train a model, and compare with gloo"),
+    "demo": (demo, demo_arguments, "ranks compute, train a model, and compare with gloo"),
     "lab": (lab, lab_arguments, "open JupyterLab on the course"),
     "course": (course, course_arguments, "copy the course's notebooks to a folder"),
     "prove": (prove, prove_arguments, "prove an algorithm, or show the counter-example"),

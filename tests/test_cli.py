@@ -101,3 +101,9 @@ def test_course_copies_and_does_not_overwrite(tmp_path, capsys):
     assert (target / "00-quickstart.ipynb").read_text() == "my notes"
     assert cli.main(["course", str(target), "--overwrite"]) == 0
     assert (target / "00-quickstart.ipynb").read_text() != "my notes"
+
+
+def test_the_demo_refuses_numbers_that_it_cannot_show(capsys):
+    for ranks in ("1", "17"):
+        assert main(["demo", "--ranks", ranks]) == 1
+        assert f"--ranks {ranks}: the demo needs 2 to 16 ranks" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from teachdist.notebook.cells.live import in_notebook
 from teachdist.notebook.cells.outputs import name_ranks, show, show_late, whole
 from teachdist.notebook.engines import processes, rank, requests
 from teachdist.notebook.engines.listening import Late
-from teachdist.notebook.errors import ClusterError, RanksError
+from teachdist.notebook.errors import ClusterError, RanksError, explained
 
 MOST_RANKS = 64
 
@@ -154,7 +154,7 @@ class Cluster:
             meeting = (self.backend, address, port, timeout)
             self._ask_each(lambda r: (rank.join, (r, self.n, hosts[:r].count(hosts[r]), *meeting)))
         except RanksError as error:
-            raise ClusterError(_explained(error, self.backend, address, port)) from None
+            raise ClusterError(explained(error, self.backend, address, port)) from None
 
     def restart(self):
         """New processes for all ranks, and a new process group. What cells defined is gone."""
@@ -330,13 +330,3 @@ def check(n, backend, launcher, held=0):
     if not 1 <= n <= MOST_RANKS:
         raise ValueError(f"the number of ranks must be 1 to {MOST_RANKS}, got {n}")
     processes.check(n, backend, launcher, held)
-
-
-def _explained(error, backend, address, port):
-    first = error.failures[0] if error.failures else None
-    text = " ".join(first.text.split()) if first is not None else str(error)
-    if "Address already in use" in text:
-        return f"port {port} on {address} is in use; leave port out and a free one is chosen"
-    if any(word in text for word in ("ackend", "NCCL", "built in")):
-        return f"backend {backend!r} cannot be used here: {text}"
-    return text

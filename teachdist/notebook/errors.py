@@ -138,6 +138,17 @@ def interrupted(said):
     return error
 
 
+def explained(error, backend, address, port):
+    """A line that says why ranks could not join, from the ``RanksError`` that ended it."""
+    first = error.failures[0] if error.failures else None
+    text = " ".join(first.text.split()) if first is not None else str(error)
+    if "Address already in use" in text:
+        return f"port {port} on {address} is in use; leave port out and a free one is chosen"
+    if any(word in text for word in ("ackend", "NCCL", "built in")):
+        return f"backend {backend!r} cannot be used here: {text}"
+    return text
+
+
 def _was_in(failure):
     """Of a rank that failed because another died: where it was. The death is told already."""
     found = _WAS_IN.search(failure.text)

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 
-from teachdist.notebook.engines import asynchronous, debugger, forks, tracebacks
+from teachdist.notebook.engines import asynchronous, debugger, forks, tracebacks, whereabouts
 from teachdist.notebook.engines import shell as shells
 
 _kept = {}  # what must live as long as the rank
@@ -179,7 +179,7 @@ def call(function, args, kwargs):
     except BaseException as error:
         forks.end_child(error)
         _release(error)
-        _say_where(error)
+        whereabouts.say_where(error, _shell())
         raise
     else:
         forks.end_child()
@@ -197,7 +197,7 @@ def where():
     since = _kept.get("busy_since")
     if since is None:
         return None, "idle"
-    return time.monotonic() - since, _position()
+    return time.monotonic() - since, whereabouts.position(_shell())
 
 
 def verdict():
@@ -215,45 +215,6 @@ def verdict():
         if any(place.state == CALL for place in places):
             sentences.append(judge.verdict(communicator.title, places))
     return "\n".join(sentences)
-
-
-def _position():
-    """The innermost line of the user's own code on the main thread, and what it called."""
-    import threading
-
-    frame = innermost = sys._current_frames()[threading.main_thread().ident]
-    while frame is not None:
-        if place := _place(frame, frame.f_lineno):
-            inside = "" if frame is innermost else f", in {innermost.f_code.co_name}"
-            return place + inside
-        frame = frame.f_back
-    for waits in asynchronous.waiting_frames():
-        if place := _place(waits, waits.f_lineno):
-            return place
-    file = os.path.basename(innermost.f_code.co_filename)
-    return f"{innermost.f_code.co_name} ({file}:{innermost.f_lineno})"
-
-
-def _place(frame, number):
-    """A line of a cell, as "cell 3, line 2: f()"; "" if the frame belongs to no cell."""
-    import linecache
-
-    file = frame.f_code.co_filename
-    cell = getattr(_shell().compile, "_filename_map", {}).get(file)
-    if cell is None:
-        return ""
-    return f"cell {cell}, line {number}: {linecache.getline(file, number).strip()}"
-
-
-def _say_where(error):
-    """Have a KeyboardInterrupt say where in a cell it came."""
-    if not isinstance(error, KeyboardInterrupt) or error.args:
-        return
-    place, trace = "", error.__traceback__
-    while trace is not None:
-        place = _place(trace.tb_frame, trace.tb_lineno) or place
-        trace = trace.tb_next
-    error.args = (place,) if place else ()
 
 
 def _listen():
@@ -283,7 +244,7 @@ def _cell_ends(result):
     forks.hear_children()
     if error is not None:
         _release(error)
-        _say_where(error)
+        whereabouts.say_where(error, _shell())
 
 
 def _answer_where(stream, ident, parent):
