@@ -105,5 +105,5 @@ def test_course_copies_and_does_not_overwrite(tmp_path, capsys):
 
 def test_the_demo_refuses_numbers_that_it_cannot_show(capsys):
     for ranks in ("1", "17"):
-        assert main(["demo", "--ranks", ranks]) == 1
+        assert cli.main(["demo", "--ranks", ranks]) == 1
         assert f"--ranks {ranks}: the demo needs 2 to 16 ranks" in capsys.readouterr().err
