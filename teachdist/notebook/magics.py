@@ -52,14 +52,15 @@ class RanksMagics(Magics):
         ``%ranks --help`` and ``%%ranks --help`` (above a cell) say what else there is.
         """
         try:
-            if self.cluster is not None:
-                self.cluster.show_late()
             return self._command(line) if cell is None else self._cell(line, cell)
         except (ValueError, ClusterError) as error:
             raise UsageError(f"{'%ranks' if cell is None else '%%ranks'}: {error}") from None
         except arguments.Help as text:
             print(text)  # noqa: T201
             return None
+        finally:  # not before: what is seen live would wipe it out
+            if self.cluster is not None:
+                self.cluster.show_late()
 
     # %ranks
 
@@ -95,6 +96,7 @@ class RanksMagics(Magics):
 
     def _restart(self):
         cluster = self._running()
+        cluster.show_late()
         cluster.restart()
         self._cells = []
         self._ready()
