@@ -20,8 +20,6 @@ from teachdist.notebook.engines import processes, rank, requests
 from teachdist.notebook.engines.listening import Late
 from teachdist.notebook.errors import ClusterError, RanksError, explained
 
-MOST_RANKS = 64
-
 
 class Cluster:
     """``n`` ranks in one process group.
@@ -56,7 +54,7 @@ class Cluster:
         on_progress=None,
     ):
         self.n = n
-        check(n, backend, launcher)
+        processes.check(n, backend, launcher)
         settings = {"backend": backend, "address": address, "port": port, "timeout": timeout}
         started = processes.Started(self.n, launcher, profile, settings, on_progress)
         self.launcher = launcher
@@ -321,12 +319,3 @@ class Cluster:
                 f"{name_ranks(busy)} still at work on something earlier; "
                 "next: %ranks status, then interrupt or restart"
             )
-
-
-def check(n, backend, launcher, held=0):
-    """Raise if such a cluster cannot be: see ``Cluster``, and ``processes.check`` for ``held``."""
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise ValueError(f"the number of ranks must be a whole number, got {n!r}")
-    if not 1 <= n <= MOST_RANKS:
-        raise ValueError(f"the number of ranks must be 1 to {MOST_RANKS}, got {n}")
-    processes.check(n, backend, launcher, held)

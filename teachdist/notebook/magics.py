@@ -21,7 +21,6 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
 from teachdist.notebook import arguments
-from teachdist.notebook import cluster as clusters
 from teachdist.notebook.cells import as_script, complete, hints, predict, who
 from teachdist.notebook.cells.live import Live, bar
 from teachdist.notebook.cells.outputs import parse_ranks
@@ -113,7 +112,7 @@ class RanksMagics(Magics):
             return self._restart()
         if self.cluster is not None:  # it must not go for what cannot be
             held = processes.memory_of(self.cluster.n)
-            clusters.check(n, given.backend, given.launcher, held)
+            processes.check(n, given.backend, given.launcher, held)
         self.stop()
         live = Live()
         try:

@@ -22,6 +22,7 @@ from teachdist.notebook.errors import ClusterError
 CLIENT_FILE = "ipcontroller-client.json"
 NOTES_FILE = "teachdist.json"  # next to it: what somebody who attaches must know
 OLDEST_TORCH = (2, 14)
+MOST_RANKS = 64
 MEMORY = (250, 100)  # MB: for all ranks together, and for each; measured with the fork server
 # torch's own; others come with packages.
 _BACKENDS = ("fake", "gloo", "mpi", "nccl", "ucc", "xccl")
@@ -239,10 +240,14 @@ def check_memory(n, free=None, held=0):
 
 
 def check(n, backend, how, held=0):
-    """Raise if what is asked for cannot be, as far as one can tell without starting anything.
+    """Raise if such a cluster cannot be, as far as one can tell without starting anything.
 
-    ``held``: the MB of memory that come free before it starts.
+    For the arguments see ``Cluster``; ``held``: the MB of memory that come free before it starts.
     """
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise ValueError(f"the number of ranks must be a whole number, got {n!r}")
+    if not 1 <= n <= MOST_RANKS:
+        raise ValueError(f"the number of ranks must be 1 to {MOST_RANKS}, got {n}")
     check_backend(backend)
     if isinstance(launcher.find(how), str) and how not in launcher.known():
         raise ValueError(
