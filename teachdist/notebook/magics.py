@@ -5,10 +5,10 @@
 
 %%ranks                           run the cell on every rank
 %%ranks --on 0,2-3                on some
-%%ranks --predict                 compare with "# predict rank 0: ..." lines (predict.py)
+%%ranks --predict                 compare with "# predict rank 0: ..." lines (cells/predict.py)
 %%ranks --trace                   draw the collectives that the cell called
 %%ranks --here                    execute it in the notebook's own process too, before the ranks
-%%ranks --as-script [FILE]        the cells so far, as a program for torchrun (as_script.py)
+%%ranks --as-script [FILE]        the cells so far, as a program for torchrun (cells/as_script.py)
 """
 
 import contextlib

@@ -49,11 +49,6 @@ class RankEngine(IPEngine):
         if wanted is not None and self.id != wanted:
             os._exit(AGAIN)  # the fork server tries again, the nanny signs us off
 
-    def init_signal(self):
-        """Listen to SIGTERM: it is for this process, and not for its children."""
-        self._pid = os.getpid()
-        super().init_signal()
-
     def redirect_output(self, iopub_socket):
         """Hear what is printed, also by C code and by children: what is written to 1 and 2."""
         # ipykernel leaves these descriptors to a pytest that it believes to run in. A rank is none,
@@ -67,10 +62,6 @@ class RankEngine(IPEngine):
         Taking the interpreter apart costs a second per rank and frees what the operating system
         frees anyway; what asked to be told of the end is told.
         """
-        if os.getpid() != self._pid:  # a child that was forked just now: end it alone
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTERM)
-            return
         self._stopping = True
         atexit._run_exitfuncs()
         if self.forked_nanny is not None:

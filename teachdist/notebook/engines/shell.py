@@ -1,9 +1,13 @@
 """The IPython of a rank, which has no screen of its own: what it does otherwise than a kernel's."""
 
 import importlib
+import math
 import os
 import sys
 import types
+
+FEW = 8  # elements of a tensor
+SHORT = 60  # characters
 
 
 def install(shell):
@@ -56,22 +60,24 @@ def described(value):
     A tensor is its type, shape and, if it has few elements, these.
     """
     kind = type(value).__name__
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
+    if kind in ("Tensor", "Parameter", "ndarray"):
         kind = f"{kind} {str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-        short = value.numel() <= _FEW if hasattr(value, "numel") else value.size <= _FEW
-        return f"{kind} {value.tolist()}" if short else kind
+    try:
+        return f"{kind} {_in_words(value)}".rstrip()
+    except Exception:  # noqa: BLE001  the value's own methods: any may refuse
+        return kind
+
+
+def _in_words(value):
+    """What a value says of itself, in a line; "" if that would be long."""
     if isinstance(value, (types.FunctionType, type)):
-        return kind if kind != "type" else "class"
-    text = repr(value) if _is_small(value) else ""
-    if text and len(text) <= _SHORT and "\n" not in text:
-        return f"{kind} {text}" if kind != "str" else text
-    return f"{kind} of {len(value)}" if hasattr(value, "__len__") else kind
-
-
-_FEW = 8  # elements
-_SHORT = 60  # characters
-
-
-def _is_small(value):
-    """Whether it can be put in words without much work."""
-    return not hasattr(value, "__len__") or len(value) <= _SHORT
+        return ""
+    if hasattr(value, "shape") and hasattr(value, "tolist"):
+        plain = type(value).__name__ in ("Tensor", "Parameter", "ndarray")
+        return value.tolist() if plain and math.prod(value.shape) <= FEW else ""
+    if hasattr(value, "__len__") and len(value) > SHORT:
+        return f"of {len(value)}"
+    text = repr(value)
+    if len(text) <= SHORT and "\n" not in text:
+        return text
+    return f"of {len(value)}" if hasattr(value, "__len__") else ""

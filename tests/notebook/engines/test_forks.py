@@ -51,12 +51,12 @@ child = multiprocessing.get_context("fork").Process(target=say)
 child.start()
 child.join()
 subprocess.run([sys.executable, "-c", "print('program')"], check=True)
-child.exitcode
+assert child.exitcode == 0
 """
     said = run(cell, [0, 1])
     assert said.out == (
-        "[rank 0] child of 0\n         program\n         0\n"
-        "[rank 1] child of 1\n         program\n         0\n"
+        "[rank 0] child of 0\n         program\n"
+        "[rank 1] child of 1\n         program\n"
     )
     assert said.err == "[ranks 0-1] hm\n"
 

@@ -15,7 +15,7 @@ ALL = f"[ranks 0-{RANKS - 1}]"
     ("value", "text"),
     [
         (3, "int 3"),
-        ("ab", "'ab'"),
+        ("ab", "str 'ab'"),
         ([1, 2], "list [1, 2]"),
         (list(range(1000)), "list of 1000"),
         (torch.ones(2), "Tensor float32[2] [1.0, 1.0]"),
@@ -23,7 +23,8 @@ ALL = f"[ranks 0-{RANKS - 1}]"
         (np.ones(2, "int64"), "ndarray int64[2] [1, 1]"),
         (math.floor, "builtin_function_or_method <built-in function floor>"),
         (lambda: 0, "function"),
-        (SimpleNamespace, "class"),
+        (SimpleNamespace, "type"),
+        (torch.eye(2).to_sparse(), "Tensor float32[2, 2]"),
         (object(), None),
     ],
 )
