@@ -25,6 +25,7 @@ import time
 import traceback
 
 _DRAINED_WITHIN = 0.5  # seconds
+_MOMENT = 0.001
 
 _rank = {"pid": None}  # of the process that is the rank
 _forking = threading.local()  # .mask: the signals that this thread held back before it forked
@@ -76,7 +77,8 @@ def hear_children():
     for stream in (sys.stdout, sys.stderr):
         pipe = getattr(stream, "_fid", None)
         while pipe is not None and _waiting(pipe) and time.monotonic() < deadline:
-            time.sleep(0.001)
+            time.sleep(_MOMENT)
+    time.sleep(_MOMENT)  # the thread that reads may hold the last piece
 
 
 def _waiting(pipe):

@@ -55,8 +55,7 @@ assert child.exitcode == 0
 """
     said = run(cell, [0, 1])
     assert said.out == (
-        "[rank 0] child of 0\n         program\n"
-        "[rank 1] child of 1\n         program\n"
+        "[rank 0] child of 0\n         program\n[rank 1] child of 1\n         program\n"
     )
     assert said.err == "[ranks 0-1] hm\n"
 
