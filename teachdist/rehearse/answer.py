@@ -1,0 +1,17 @@
+"""What a rehearsal has found: results, times, and where they went."""
+
+
+class Rehearsal:
+    """The answer of `teachdist.rehearse`.
+
+    results: what the function returned, by rank. seconds: predicted, until the last rank was done.
+    """
+
+    def __init__(self, job):
+        self._job = job
+        self.ranks = len(job.ranks)
+        self.results = [rank.result for rank in job.ranks]
+        self.seconds = max(rank.clock.time for rank in job.ranks)
+
+    def __repr__(self):
+        return f"{self.ranks} ranks, {self.seconds:.6g} s predicted"

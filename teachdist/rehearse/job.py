@@ -1,0 +1,243 @@
+"""The job: all virtual ranks of one rehearsal, their groups and stores, and who has failed."""
+
+import contextlib
+import importlib
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+from teachdist.diagnose import verdict as judge
+from teachdist.diagnose.call_site import raised_at
+from teachdist.links.board.layout import Entry  # noqa: F401
+from teachdist.rehearse import verdict
+from teachdist.rehearse.clock import Clock
+from teachdist.rehearse.errors import Hang, Released, Stopped
+from teachdist.rehearse.group import Group
+from teachdist.rehearse.machine import machine
+from teachdist.rehearse.patches import Patches
+from teachdist.rehearse.prices import Prices
+from teachdist.rehearse.rank import Rank
+from teachdist.rehearse.refused import patch_refused
+from teachdist.rehearse.scheduler import Scheduler
+from teachdist.rehearse.state import Base, Swap
+from teachdist.rehearse.store import Shelf
+from teachdist.rehearse.torchs import patch_torch
+from teachdist.rehearse.waits import patch_waits
+
+_STACK = (
+    16 << 20
+)  # bytes of address space for a rank's stack, as a main thread has more than others
+_current = None  # the job that runs now: a process can play only one at a time
+
+
+class Job:
+    """The ranks of one rehearsal.
+
+    values: whether tensors have values. device_as: "cpu" to run programs for CUDA on the CPU.
+    """
+
+    def __init__(self, ranks, topology=None, seed=0, clocks=Clock, timed=False, **how):
+        self.machine = machine(topology, ranks)
+        self.prices = Prices(self.machine)
+        self.seed = seed
+        self.values = how.get("values", True)
+        self.device_as = how.get("device_as")
+        self.base = Base(seed)
+        self.swap = Swap(self.base)
+        self.scheduler = Scheduler(self.swap, self._stuck, seed, timed)
+        self.ranks = [Rank(number, clocks(self.machine.factor), self) for number in range(ranks)]
+        self.failures = {}  # rank -> what it says, in the order of failing
+        self.keep = []  # what C++ holds without holding its Python half
+        self.hang = None
+        self.traffic = {}  # (kind of link) -> bytes
+        self._groups, self._made, self._shelves = {}, {}, {}
+        for rank in self.ranks:
+            rank.state.begin(self.base)
+
+    # -- running -------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def playing(self):
+        """Patches are in place inside, and the process has its own state again afterwards."""
+        global _current
+        if _current is not None:
+            raise RuntimeError(
+                "rehearse: another rehearsal runs in this process; ranks cannot rehearse themselves"
+            )
+        _current = self
+        patches, threads = Patches(), torch.get_num_threads()
+        hook = sys.excepthook
+        try:
+            torch.set_num_threads(1)
+            patch_waits(patches, self)
+            patch_torch(patches, self)
+            patch_refused(patches, self)
+            self._uncharged_imports(patches)
+            yield self
+        finally:
+            _current = None
+            patches.close()
+            self.swap.home()
+            sys.excepthook = hook
+            torch.set_num_threads(threads)
+            self._restore_environment()
+
+    def _uncharged_imports(self, patches):
+        """Who imports a module first must not pay for it: on real ranks all would."""
+
+        def loading(original):
+            def load(*args):
+                clock = self.scheduler.running.rank.clock
+                clock.enter()
+                try:
+                    return original(*args)
+                finally:
+                    clock.leave()
+
+            return load
+
+        patches.for_ranks(self.scheduler, importlib._bootstrap, "_find_and_load", loading)
+
+    def _restore_environment(self):
+        """What ranks wrote went to C as well; there it is one environment for all."""
+        mine = self.base.environment
+        for rank in self.ranks:
+            for key, value in rank.state.environment.items():
+                if mine.get(key) != value:
+                    if key in mine:
+                        os.putenv(key, mine[key])
+                    else:
+                        os.unsetenv(key)
+
+    def play(self, main):
+        """Run main(rank) on every rank until all are over."""
+        import threading
+
+        before = threading.stack_size(_STACK)
+        try:
+            for rank in self.ranks:
+                self.start(rank, main)
+        finally:
+            threading.stack_size(before)
+        self.scheduler.run()
+
+    def start(self, rank, main):
+        """Begin main(rank) on the thread of a rank; it runs once `scheduler.run` is called."""
+        rank.over, rank.error = False, None
+        rank.actor = self.scheduler.add(rank, lambda: self._life(rank, main), f"rank {rank.number}")
+
+    def _life(self, rank, main):
+        with torch.autograd.set_multithreading_enabled(False):
+            try:
+                rank.result = main(rank)
+                rank.settle()
+            except Stopped:
+                raise
+            except SystemExit as error:
+                if error.code not in (None, 0):
+                    self.failed(rank, error)
+            except BaseException as error:  # noqa: BLE001  it is told where the rehearsal was begun
+                self.failed(rank, error)
+            finally:
+                rank.over = True
+
+    # -- groups and stores ---------------------------------------------------------------------------
+
+    def group(self, rank, name, ranks):
+        """The `Group` of these ranks; the n-th that each of them makes under this name."""
+        key = name if name.isdigit() else ""
+        count = rank.counts[name, tuple(ranks)] = rank.counts.get((name, tuple(ranks)), 0) + 1
+        if key:
+            self._agree(rank, name, ranks, count)
+        place = key, tuple(ranks), count
+        if place not in self._groups:
+            self._groups[place] = Group(self, place, ranks)
+        return self._groups[place]
+
+    def _agree(self, rank, name, ranks, count):
+        first, number = self._made.setdefault((name, count), (list(ranks), rank.number))
+        if first != list(ranks) and not len(first) == len(ranks) == 1:
+            raise ValueError(
+                f'new_group: rank {rank.number} makes group "{name}" of ranks {list(ranks)}, but '
+                f'rank {number} has made group "{name}" of ranks {first}. Every rank of the job '
+                "must call new_group for every group, in the same order, also for groups that it "
+                "is not in; or pass use_local_synchronization=True."
+            )
+
+    def shelf(self, name, key):
+        """The store that `key` names: one for all ranks that ask."""
+        if (name, key) not in self._shelves:
+            self._shelves[name, key] = Shelf(self, name)
+        return self._shelves[name, key]
+
+    def record_message(self, group, source, dest, nbytes, times):
+        """A message was sent."""
+
+    def left(self, member):
+        """A rank has left a group."""
+
+    # -- failing -------------------------------------------------------------------------------------
+
+    def failed(self, rank, error):
+        """A rank's program has failed: free those who wait for it."""
+        rank.error = error
+        first = next(iter(self.failures.values()), None)
+        if isinstance(error, (Released, Hang)) and (first or self.hang):
+            return
+        lines = str(error).strip().splitlines()
+        why = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        if site := raised_at(error):
+            why = f"{why.rstrip('.')}, at {site}"
+        self.failures[rank.number] = f"{rank} failed: {why}"
+        for member in rank.members:
+            self.break_group(member.group, self.failures[rank.number])
+
+    def failed_in(self, group):
+        """What a failed rank of the group says, or None."""
+        for number, words in self.failures.items():
+            if number in group.ranks:
+                return words
+        return None
+
+    def break_group(self, group, message):
+        """End a group: all calls of it that wait end with the message."""
+        for member in group.members.values():
+            member.broken = member.broken or message
+        works = [a.work for meeting in group.meetings.values() for a in meeting.values()]
+        works += [posted.work for desk in group.desks.values() for posted in desk.posted]
+        group.meetings.clear()
+        group.desks.clear()
+        for work in works:
+            who = work.member.who(work.member.rank)
+            error = Released(f"{message} ({who} was released from {work.words}.)")
+            work.settle(0.0, 0.0, None, error)
+
+    def mismatch(self, group, number, entries):
+        """All ranks have come to a meeting, with calls that do not fit together."""
+        calls = {m.whose.number: dict(m.history) for m in group.members.values()}
+        by_rank = dict(zip(group.ranks, entries, strict=True))
+        title = next(iter(group.members.values())).title
+        text = judge.mismatch(title, number, by_rank, calls)
+        for member in group.members.values():
+            member.broken = member.broken or text
+        return dist.DistBackendError(text)
+
+    def _stuck(self):
+        """Nobody can go on."""
+        blocked = self.scheduler.blocked()
+        mains = [actor for actor in blocked if actor is actor.rank.actor]
+        if not mains:  # only helpers are left, like a daemon's threads when a process ends
+            for actor in blocked:
+                self.scheduler.kill(actor, Stopped())
+            return
+        first = next(iter(self.failures.values()), None)
+        if first is not None:
+            for actor in blocked:
+                self.scheduler.kill(actor, Released(f"{first} ({actor.rank} was released.)"))
+            return
+        words = verdict.hang(self)
+        self.hang = self.hang or words
+        for actor in blocked:
+            self.scheduler.kill(actor, Hang(words))

@@ -1,0 +1,59 @@
+"""The monitored barrier among virtual ranks: rank 0 waits, at most so long, and names who is missing.
+
+The texts are those of gloo, which users know; the waiting is in virtual time.
+"""
+
+from teachdist.backend.p2p.monitored import _missing
+from teachdist.diagnose.call_site import call_site
+from teachdist.rehearse.scheduler import Signal
+
+
+class Roll:
+    """One monitored barrier of a group. verdict: None until rank 0 has decided."""
+
+    def __init__(self):
+        self.here = set()
+        self.came, self.decided = Signal(), Signal()
+        self.missing = None
+        self.until = 0.0
+
+
+def monitored_barrier(member, seconds, wait_all_ranks):
+    """Block until all ranks of the group have come, at most `seconds`; None.
+
+    Raises RuntimeError; on rank 0 it names the ranks that are missing (the first one, or all with
+    wait_all_ranks), on the others it says that they did come.
+    """
+    clock, group, scheduler = member.whose.clock, member.group, member.job.scheduler
+    clock.enter()
+    try:
+        words = f"monitored_barrier() at {call_site(2)}"
+        member.usable(words)
+        count = member.rolls = getattr(member, "rolls", 0) + 1
+        roll = group.rolls.setdefault(count, Roll())
+        roll.here.add(member.rank)
+        roll.until = max(roll.until, clock.time)
+        roll.came.notify()
+        everybody = set(range(member.size))
+        if member.rank == 0:
+            scheduler.wait(roll.came, lambda: roll.here == everybody, seconds, words)
+            roll.missing = sorted(everybody - roll.here)
+            roll.decided.notify()
+        else:
+            scheduler.wait(roll.decided, lambda: roll.missing is not None, seconds, words)
+        clock.advance(roll.until, "wait", words)
+    finally:
+        clock.leave()
+    if roll.missing == []:
+        return
+    missing = roll.missing if roll.missing is not None else [0]
+    if member.rank == 0:
+        if not wait_all_ranks:
+            missing = missing[:1]
+        raise RuntimeError(_missing(member, missing, seconds, "it did not come in time"))
+    raise RuntimeError(
+        f"Rank {member.global_ranks[member.rank]} successfully reached monitoredBarrier, but "
+        f"received errors while waiting for send/recv from rank {member.global_ranks[0]}. Please "
+        f"check rank {member.global_ranks[0]} logs for faulty rank.\n Original exception: \n"
+        "It said that another rank did not come in time."
+    )

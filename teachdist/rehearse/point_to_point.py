@@ -1,0 +1,169 @@
+"""Send and receive between virtual ranks.
+
+Messages and receives meet at the receiver's desk, as MPI has it: receives that wait are *posted*,
+messages that nobody has asked for yet are *unexpected*; the first that fit each other match, by
+source and tag, in the order in which they were sent.
+
+A send is buffered: its values are copied and it is over once the port has let it go. Whether it
+is, is asked of the scheduler (`buffered`), so that other rules can have it wait for its receive.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+
+from teachdist.backend.calls.call import describe
+from teachdist.backend.calls.checks import check, check_output
+from teachdist.backend.calls.flat import flat, is_view_of, put_back, room
+from teachdist.backend.execution.profiling import opened
+from teachdist.backend.p2p.point_to_point import _in_blocking_recv, check_address
+from teachdist.diagnose.call_site import call_site
+from teachdist.rehearse.work import VirtualWork
+
+
+@dataclass(eq=False)
+class Message:
+    """A send: `times` are when it left, when its port was free again and when it arrived."""
+
+    source: int
+    tag: int
+    dtype: object
+    count: int
+    values: object
+    times: tuple
+    work: VirtualWork
+
+
+@dataclass(eq=False)
+class Receive:
+    """A receive. source: None for anybody."""
+
+    source: int | None
+    tag: int
+    tensor: object
+    work: VirtualWork
+
+
+@dataclass
+class Desk:
+    """What waits at one rank of a group."""
+
+    posted: list = field(default_factory=list)
+    unexpected: list = field(default_factory=list)
+
+
+def send(member, tensor, dst, tag):
+    """Send a tensor to group rank `dst`; a Work."""
+    clock, job = member.whose.clock, member.job
+    closing = opened("send", [tensor])
+    clock.enter()
+    try:
+        check(tensor, "send", "tensor")
+        check_address(member, dst, tag, "send", "dst")
+        words = describe("send", tensor, f"dst={member.who(dst)}", f"tag={tag}")
+        work = _work(member, words, [tensor], closing, dst)
+        values = flat(tensor)
+        if job.values and is_view_of(values, tensor):
+            values = values.clone()
+        nbytes = tensor.numel() * tensor.element_size()
+        ranks = member.group.ranks
+        times = job.prices.message(ranks[member.rank], ranks[dst], nbytes, clock.time)
+        message = Message(member.rank, tag, tensor.dtype, tensor.numel(), values, times, work)
+        work.transfer = "transfer"
+        work.settle(times[0], times[1])
+        job.record_message(member.group, member.rank, dst, nbytes, times)
+        _deliver(member.group, dst, message)
+    finally:
+        clock.leave()
+    return work
+
+
+def receive(member, tensor, src, tag):
+    """Receive a tensor from group rank `src`, None for anybody; a Work."""
+    if src == member.rank and _in_blocking_recv():
+        raise ValueError(
+            f"recv: src={src} is this rank itself, which cannot send while it waits; use isend and "
+            "irecv to send to oneself"
+        )
+    clock = member.whose.clock
+    closing = opened("recvAnySource" if src is None else "recv", [tensor])
+    clock.enter()
+    try:
+        check_output(tensor, "recv", "tensor")
+        check_address(member, src, tag, "recv", "src")
+        source = "any" if src is None else member.who(src)
+        words = describe("recv", tensor, f"src={source}", f"tag={tag}")
+        work = _work(member, words, [tensor], closing, src)
+        _post(member.group, member.rank, Receive(src, tag, tensor, work), member.job)
+    finally:
+        clock.leave()
+    return work
+
+
+def _work(member, words, outputs, closing, peer):
+    member.usable(words)
+    member.mails += 1
+    entry = member.entry(f"{words} at {call_site(4)}", member.mails, (), mail=True)
+    member.whose.clock.at(entry)
+    work = VirtualWork(outputs, member, entry.call, (member, entry, peer), closing)
+    return work
+
+
+def _desk(group, rank):
+    return group.desks.setdefault(rank, Desk())
+
+
+def _deliver(group, rank, message):
+    desk = _desk(group, rank)
+    for posted in desk.posted:
+        if _fit(posted, message):
+            desk.posted.remove(posted)
+            _hand_over(group, posted, message)
+            return
+    desk.unexpected.append(message)
+
+
+def _post(group, rank, receive, job):
+    desk = _desk(group, rank)
+    found = {}  # the first of each source
+    for message in desk.unexpected:
+        if _fit(receive, message):
+            found.setdefault(message.source, message)
+    if not found:
+        desk.posted.append(receive)
+        return
+    ways = list(found.values())
+    message = ways[job.scheduler.choose("message", ways)]
+    desk.unexpected.remove(message)
+    _hand_over(group, receive, message)
+
+
+def _fit(receive, message):
+    return receive.source in (None, message.source) and receive.tag == message.tag
+
+
+def _hand_over(group, receive, message):
+    tensor, work = receive.tensor, receive.work
+    work.source = message.source
+    left, _, arrived = message.times
+    culprit = group.ranks[message.source]
+    if message.dtype != tensor.dtype or message.count != tensor.numel():
+        work.settle(left, arrived, culprit, _misfit(group, work, message))
+        return
+    if group.job.values:
+        with torch.no_grad():
+            out = room(tensor)
+            out.copy_(message.values)
+            if not is_view_of(out, tensor):
+                put_back(out, tensor)
+    work.settle(left, arrived, culprit)
+
+
+def _misfit(group, work, message):
+    member = work.member
+    return dist.DistBackendError(
+        f'group "{member.title}": {member.who(member.rank)} is in {work.words}, but '
+        f"{member.who(message.source)} sent with {message.work.words}. Dtype and number of elements "
+        "must be the same on both sides."
+    )

@@ -1,0 +1,103 @@
+"""What communicating costs on the machine that is rehearsed, in seconds.
+
+A collective costs what the cost model says of its algorithm (`collectives/model/cost.py`): the user's, or
+the one that is cheapest there. A message costs alpha and bytes x beta, and needs the sender's port
+to leave and the receiver's to arrive; ports may be shared by the ranks of a host.
+"""
+
+import math
+from functools import lru_cache
+
+from teachdist.collectives import catalog, cost, get
+from teachdist.collectives.model.symmetry import kind_of
+
+FEW = 64  # ranks up to which every algorithm of the catalogue is asked
+
+
+class Prices:
+    """The prices of one machine."""
+
+    def __init__(self, machine):
+        self._machine = machine
+        topology = machine.topology
+        self._topology = topology
+        self._contention = machine.contention()
+        self._out, self._in = {}, {}  # port -> when it is free
+        self._known = {}
+
+    # -- collectives -----------------------------------------------------------------------------
+
+    def collective(self, call, how, group):
+        """Seconds of a collective once all ranks are there."""
+        if group.size == 1:
+            return 0.0
+        layout = _layout(group.hosts)
+        return self.seconds(call.op, how, call.nbytes, group.size, layout)
+
+    def seconds(self, op, how, nbytes, size, layout):
+        """The price of `op` by algorithm `how` ("" for the best) on ranks placed by `layout`.
+
+        Asked at powers of four of bytes, and a straight line between: for one algorithm it is one.
+        """
+        if op == "barrier" or nbytes <= 256:
+            return self._at(op, how, 0 if op == "barrier" else 256, size, layout)
+        low = 4 ** int(math.log(nbytes, 4))
+        high = low * 4
+        a = self._at(op, how, low, size, layout)
+        b = self._at(op, how, high, size, layout)
+        return a + (b - a) * (nbytes - low) / (high - low)
+
+    def _at(self, op, how, nbytes, size, layout):
+        key = op, how, nbytes, size, layout
+        if key not in self._known:
+            topology = _congested(self._topology, self._contention, len(set(layout)))
+            names = [how] if how else _candidates(op, size)
+            self._known[key] = min(
+                cost(name, op, nbytes, size, topology, hosts=layout).seconds for name in names
+            )
+        return self._known[key]
+
+    # -- messages ------------------------------------------------------------------------------
+
+    def message(self, source, dest, nbytes, now):
+        """(when it leaves, when the sender is done, when it has arrived), posted at `now`."""
+        if source == dest:
+            return now, now, now
+        topology, machine = self._topology, self._machine
+        if machine.host(source) == machine.host(dest):
+            latency, transfer = topology.alpha, nbytes * topology.beta
+            out, into = ("inside", source), ("inside", dest)
+        else:
+            latency, transfer = topology.alpha_between, nbytes * topology.beta_between
+            out, into = machine.port(source), machine.port(dest)
+        left = max(now, self._out.get(out, 0.0))
+        done = self._out[out] = left + latency + transfer
+        arrived = self._in[into] = max(left, self._in.get(into, 0.0)) + latency + transfer
+        return left, done, arrived
+
+
+@lru_cache(maxsize=64)
+def _congested(topology, contention, hosts):
+    if contention == 1.0 or hosts == 1:
+        return topology
+    from dataclasses import replace
+
+    return replace(topology, beta_between=topology.beta_between * contention)
+
+
+@lru_cache(maxsize=4096)
+def _layout(hosts):
+    """Hosts numbered from 0 in order of appearance: groups placed alike cost the same."""
+    numbers = {}
+    return tuple(numbers.setdefault(host, len(numbers)) for host in hosts)
+
+
+@lru_cache(maxsize=256)
+def _candidates(op, size):
+    """The algorithms to choose from. In large worlds only those that are quick to price."""
+    names = [n for n in catalog()[op] if get(op, n).builtin and get(op, n).serves(size)]
+    if size > FEW:
+        quick = [n for n in names if kind_of(get(op, n), size)]
+        trees = [n for n in names if "tree" in n or "binomial" in n]
+        return (quick + [n for n in trees if n not in quick])[:4] or names
+    return names

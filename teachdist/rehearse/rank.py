@@ -1,0 +1,37 @@
+"""A virtual rank: a number, a clock, the state that a process would have, and its groups."""
+
+from collections import deque
+
+from teachdist.rehearse.state import State
+
+
+class Rank:
+    """Rank `number` of a rehearsal.
+
+    due: things that its own thread has to do next time it runs (completing futures: their
+    callbacks are the rank's code). members: its memberships in groups, in the order of joining.
+    """
+
+    def __init__(self, number, clock, room):
+        self.number, self.clock, self.room = number, clock, room
+        self.state = State()
+        self.due = deque()
+        self.members = []
+        self.result = None
+        self.error = None
+        self.actor = None  # its first thread
+        self.over = False
+        self.counts = {}  # group name -> backends made of it
+
+    @property
+    def running(self):
+        """Whether it has neither returned nor failed."""
+        return not self.over
+
+    def settle(self):
+        """Do what is due; in the rank's own thread."""
+        while self.due:
+            self.due.popleft()()
+
+    def __repr__(self):
+        return f"rank {self.number}"

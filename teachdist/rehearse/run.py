@@ -1,0 +1,121 @@
+"""rehearse(): a function on virtual ranks."""
+
+import copy
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from teachdist.rehearse.answer import Rehearsal
+from teachdist.rehearse.errors import RehearsalError
+from teachdist.rehearse.job import Job
+
+
+def rehearse(
+    function,
+    *args,
+    ranks=4,
+    topology=None,
+    init=True,
+    seed=0,
+    clock="measured",
+    device_as=None,
+    values=True,
+    backend="teachdist",
+    **kwargs,
+):
+    """Run function(*args, **kwargs) on `ranks` virtual ranks of this process; a `Rehearsal`.
+
+    Each rank is a thread, with torch.distributed, random numbers and a clock of its own. Tensors
+    have real values, and what the function finds outside itself is shared; each rank gets a copy of
+    the arguments.
+
+    topology: the machine whose times are predicted: "32 hosts x 8", "nvlink", a Topology, a file of
+    `teachdist calibrate`; see `teachdist.rehearse.machine`. init: have the default group ready when
+    the function begins; False for functions that call init_process_group. seed: 0 always takes the
+    first of several possible orders, other numbers other orders. clock: how long computing takes:
+    "measured" on this machine, "recorded" in a first run (the same in each run from then on, see
+    `Rehearsal.recording`, which may be given here as well), or "modelled". device_as: "cpu" has
+    programs for CUDA run on the CPU. values: False for tensors without values (large models).
+
+    Raises:
+        RehearsalError: a rank raised, or no rank could go on. Its text has all ranks' words.
+    """
+    job = make_job(ranks, topology, seed, clock, device_as, values)
+
+    def main(rank):
+        mine = copy.deepcopy((args, kwargs))
+        if init:
+            ready(rank, ranks, backend)
+        return function(*mine[0], **mine[1])
+
+    with job.playing():
+        job.play(main)
+        return finished(job)
+
+
+def make_job(ranks, topology, seed, clock, device_as, values):
+    """The Job for what `rehearse` was given."""
+    if ranks < 1:
+        raise ValueError(f"rehearse: ranks must be at least 1, got {ranks}")
+    return Job(ranks, topology, seed, device_as=device_as, values=values)
+
+
+def environment(rank, size, per_host):
+    """The variables that torchrun would set."""
+    per_host = min(per_host or size, size)
+    number = rank.number
+    return {
+        "RANK": str(number),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(number % per_host),
+        "LOCAL_WORLD_SIZE": str(per_host),
+        "GROUP_RANK": str(number // per_host),
+        "GROUP_WORLD_SIZE": str(-(-size // per_host)),
+        "ROLE_RANK": str(number),
+        "ROLE_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "rehearsal",
+    }
+
+
+def ready(rank, size, backend):
+    """What is done for a rank before its function begins: its environment and default group."""
+    job = rank.room
+    rank.clock.enter()
+    rank.state.environment.update(environment(rank, size, job.machine.topology.ranks_per_host))
+    dist.init_process_group(
+        backend,
+        init_method="env://",
+        timeout=timedelta(minutes=30),
+        rank=rank.number,
+        world_size=size,
+    )
+    rank.clock.leave()
+
+
+def finished(job):
+    """The answer, or the error that tells what went wrong."""
+    answer = Rehearsal(job)
+    if any(rank.error is not None for rank in job.ranks):
+        raise failure(job, answer)
+    return answer
+
+
+def failure(job, answer):
+    """One error for the failures of all ranks: the cause first."""
+    errors = {rank.number: rank.error for rank in job.ranks if rank.error is not None}
+    if job.failures:
+        first = next(iter(job.failures))
+        lines = list(job.failures.values())
+    else:
+        first = next(iter(errors))
+        lines = [str(errors[first])]
+    released = [n for n in errors if n not in job.failures and n != first]
+    if released and job.failures:
+        from teachdist.diagnose.verdict import ranks_words
+
+        lines.append(f"{ranks_words(released)} {'was' if len(released) == 1 else 'were'} released.")
+    error = RehearsalError("\n".join(lines), errors, answer)
+    error.__cause__ = errors[first]
+    return error
