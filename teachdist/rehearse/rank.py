@@ -21,6 +21,7 @@ class Rank:
         self.error = None
         self.actor = None  # its first thread
         self.over = False
+        self.horizon = 0.0  # when the latest work is over whose future was completed
         self.counts = {}  # group name -> backends made of it
 
     @property

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from teachdist.diagnose.verdict import ranks_words
 from teachdist.rehearse.answer import Rehearsal
 from teachdist.rehearse.errors import RehearsalError
 from teachdist.rehearse.job import Job
@@ -44,8 +45,7 @@ def rehearse(
 
     def main(rank):
         mine = copy.deepcopy((args, kwargs))
-        if init:
-            ready(rank, ranks, backend)
+        begin(rank, backend if init else None)
         return function(*mine[0], **mine[1])
 
     with job.playing():
@@ -79,19 +79,15 @@ def environment(rank, size, per_host):
     }
 
 
-def ready(rank, size, backend):
-    """What is done for a rank before its function begins: its environment and default group."""
+def begin(rank, backend=None):
+    """What is done for a rank before its code begins: its environment, and its default group."""
     job = rank.room
-    rank.clock.enter()
-    rank.state.environment.update(environment(rank, size, job.machine.topology.ranks_per_host))
-    dist.init_process_group(
-        backend,
-        init_method="env://",
-        timeout=timedelta(minutes=30),
-        rank=rank.number,
-        world_size=size,
-    )
-    rank.clock.leave()
+    size = len(job.ranks)
+    rank.state.set_variables(environment(rank, size, job.machine.topology.ranks_per_host))
+    if backend is not None:
+        rank.clock.enter()
+        dist.init_process_group(backend, timeout=timedelta(minutes=30))
+        rank.clock.leave()
 
 
 def finished(job):
@@ -107,14 +103,15 @@ def failure(job, answer):
     errors = {rank.number: rank.error for rank in job.ranks if rank.error is not None}
     if job.failures:
         first = next(iter(job.failures))
-        lines = list(job.failures.values())
+        alike = {}
+        for number, words in job.failures.items():
+            alike.setdefault(words.removeprefix(f"rank {number} "), []).append(number)
+        lines = [f"{ranks_words(ranks)} {words}" for words, ranks in alike.items()]
     else:
         first = next(iter(errors))
         lines = [str(errors[first])]
     released = [n for n in errors if n not in job.failures and n != first]
     if released and job.failures:
-        from teachdist.diagnose.verdict import ranks_words
-
         lines.append(f"{ranks_words(released)} {'was' if len(released) == 1 else 'were'} released.")
     error = RehearsalError("\n".join(lines), errors, answer)
     error.__cause__ = errors[first]

@@ -72,6 +72,12 @@ class State:
         self.generator = base.fresh_generator
         self.lazy = dict(base.fresh)
 
+    def set_variables(self, variables):
+        """Set environment variables of this rank alone; C code does not see them."""
+        encode = os.environ.encodekey, os.environ.encodevalue
+        for key, value in variables.items():
+            self.environment[encode[0](key)] = encode[1](value)
+
     def take(self):
         """Keep what the process has now."""
         self.argv, self.main = sys.argv, sys.modules.get("__main__")

@@ -59,6 +59,7 @@ class VirtualWork(Work):
     finish = None  # see `settle`
 
     def _complete(self):
+        self.rank.horizon = max(self.rank.horizon, self.until)
         self._base.set_result(self.outputs)
 
     # -- waiting ---------------------------------------------------------------------------------
@@ -124,7 +125,6 @@ class VirtualWork(Work):
             return self._future
         self._base = torch.futures.Future()
         self._future = self._base.then(self._unwrap)
-        self._future._teachdist_work = self
         if self.over:
             self._complete()
         with contextlib.suppress(RuntimeError):  # not inside backward
@@ -155,9 +155,7 @@ def wait_for_future(job, future, original):
             job.scheduler.wait(signal, future.done, None, "Future.wait()")
         finally:
             rank.clock.leave()
-    work = getattr(future, "_teachdist_work", None)
-    if work is not None:
-        rank.clock.enter()
-        work._reach()
-        rank.clock.leave()
+    rank.clock.enter()  # futures do not say which work they came from; at most this late it was
+    rank.clock.advance(rank.horizon, "transfer", "Future.wait()")
+    rank.clock.leave()
     return original(future)
