@@ -30,10 +30,10 @@ def loss_of(outputs, targets):
     return nn.functional.mse_loss(outputs, targets)
 
 
-def alone(size, steps=STEPS, optimizer=torch.optim.SGD, rows=ROWS):
+def alone(size, steps=STEPS, rows=ROWS, momentum=0.0):
     """The parameters after training in one process on the batches of `size` ranks."""
     net = model()
-    optimizer = optimizer(net.parameters(), lr=RATE)
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=momentum)
     for step in range(steps):
         inputs, targets = batch(step, None, size, rows)
         loss_of(net(inputs), targets).backward()

@@ -11,7 +11,7 @@ def main():
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     net = DistributedDataParallel(model())
-    optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=RATE)
+    optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.SGD, lr=RATE, momentum=0.9)
     for step in range(STEPS):
         inputs, targets = batch(step, rank, size)
         loss_of(net(inputs), targets).backward()

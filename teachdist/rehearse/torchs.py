@@ -31,6 +31,9 @@ def patch_torch(patches, job):
     for name in BACKENDS:
         plugin = c10d.Backend._BackendPlugin(creator(job, name), True)
         patches.item(c10d.Backend._plugins, name.upper(), plugin)
+        # C++ takes what has gloo's type for its own class, and crashes.
+        custom = dist.ProcessGroup.BackendType.CUSTOM
+        patches.item(c10d.Backend.backend_type_map, name, custom)
     if job.device_as == "cpu":
         patches.item(c10d.Backend.backend_capability, "nccl", ["cpu", "cuda"])
     if "teachdist" not in dist.Backend.backend_list:

@@ -148,7 +148,7 @@ def _patch_time(patches, scheduler):
 
 
 def _patch_futures(patches, job):
-    future = torch.futures.Future
+    future = torch._C.Future  # the reducer hands this one out, not its Python child
     patches.for_ranks(
         job.scheduler, future, "wait", lambda original: lambda f: wait_for_future(job, f, original)
     )
