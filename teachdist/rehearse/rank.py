@@ -2,6 +2,7 @@
 
 from collections import deque
 
+from teachdist.rehearse.scheduler import Signal
 from teachdist.rehearse.state import State
 
 
@@ -9,13 +10,14 @@ class Rank:
     """Rank `number` of a rehearsal.
 
     due: things that its own thread has to do next time it runs (completing futures: their
-    callbacks are the rank's code). members: its memberships in groups, in the order of joining.
+    callbacks are the rank's code); stirred: notified when something is. members: its memberships in groups, in the order of joining.
     """
 
     def __init__(self, number, clock, room):
         self.number, self.clock, self.room = number, clock, room
         self.state = State()
         self.due = deque()
+        self.stirred = Signal()
         self.members = []
         self.result = None
         self.error = None
@@ -28,6 +30,11 @@ class Rank:
     def running(self):
         """Whether it has neither returned nor failed."""
         return not self.over
+
+    def later(self, job):
+        """Have job() run in the rank's own thread."""
+        self.due.append(job)
+        self.stirred.notify()
 
     def settle(self):
         """Do what is due; in the rank's own thread."""

@@ -53,7 +53,7 @@ class VirtualWork(Work):
             closing()
         self.over = True
         if self._base is not None:
-            self.rank.due.append(self._complete)
+            self.rank.later(self._complete)
         self.signal.notify()
 
     finish = None  # see `settle`
@@ -148,11 +148,10 @@ def wait_for_future(job, future, original):
     rank = actor.rank
     rank.settle()
     if not future.done():
-        signal = Signal()
-        future.add_done_callback(lambda _: signal.notify())
+        future.add_done_callback(lambda _: rank.stirred.notify())
         rank.clock.enter()
         try:
-            job.scheduler.wait(signal, future.done, None, "Future.wait()")
+            job.scheduler.wait(rank.stirred, future.done, None, "Future.wait()")
         finally:
             rank.clock.leave()
     rank.clock.enter()  # futures do not say which work they came from; at most this late it was
