@@ -7,11 +7,19 @@ class Stopped(BaseException):
     """Ends a rank's thread without a word: the rehearsal is over. No except clause should catch it."""
 
 
-class Hang(dist.DistBackendError):
+class Verdict(dist.DistBackendError):
+    """What is wrong among the ranks of a group, in sentences that name them; raised in each."""
+
+
+class Hang(Verdict):
     """No rank could go on; the message says who waited for whom, and where.
 
     Raised in every rank that waited, as a time-out would be on real ranks, but at once.
     """
+
+
+class Mismatch(Verdict):
+    """The ranks of a group made calls that do not fit together."""
 
 
 class Released(dist.DistBackendError):

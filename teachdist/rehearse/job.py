@@ -6,14 +6,12 @@ import os
 import sys
 
 import torch
-import torch.distributed as dist
 
 from teachdist.diagnose import verdict as judge
 from teachdist.diagnose.call_site import raised_at
-from teachdist.links.board.layout import Entry  # noqa: F401
 from teachdist.rehearse import verdict
 from teachdist.rehearse.clock import Clock
-from teachdist.rehearse.errors import Hang, Released, Stopped
+from teachdist.rehearse.errors import Hang, Mismatch, Released, Stopped, Verdict
 from teachdist.rehearse.group import Group
 from teachdist.rehearse.machine import machine
 from teachdist.rehearse.patches import Patches
@@ -50,7 +48,7 @@ class Job:
         self.ranks = [Rank(number, clocks(self.machine.factor), self) for number in range(ranks)]
         self.failures = {}  # rank -> what it says, in the order of failing
         self.keep = []  # what C++ holds without holding its Python half
-        self.hang = None
+        self.verdict = None
         self.traffic = {}  # (kind of link) -> bytes
         self._groups, self._made, self._shelves = {}, {}, {}
         for rank in self.ranks:
@@ -184,7 +182,7 @@ class Job:
         """A rank's program has failed: free those who wait for it."""
         rank.error = error
         first = next(iter(self.failures.values()), None)
-        if isinstance(error, (Released, Hang)) and (first or self.hang):
+        if isinstance(error, (Released, Verdict)) and (first or self.verdict):
             return
         lines = str(error).strip().splitlines()
         why = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
@@ -222,7 +220,8 @@ class Job:
         text = judge.mismatch(title, number, by_rank, calls)
         for member in group.members.values():
             member.broken = member.broken or text
-        return dist.DistBackendError(text)
+        self.verdict = self.verdict or text
+        return Mismatch(text)
 
     def _stuck(self):
         """Nobody can go on."""
@@ -238,6 +237,6 @@ class Job:
                 self.scheduler.kill(actor, Released(f"{first} ({actor.rank} was released.)"))
             return
         words = verdict.hang(self)
-        self.hang = self.hang or words
+        self.verdict = self.verdict or words
         for actor in blocked:
             self.scheduler.kill(actor, Hang(words))

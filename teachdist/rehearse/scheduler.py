@@ -23,6 +23,7 @@ clocks never are the same, and the order must not depend on them: there who came
 and alarms ring only when nobody else can run.
 """
 
+import _thread
 import contextlib
 import heapq
 import itertools
@@ -43,9 +44,10 @@ class Signal:
         self.waiting = []
 
     def notify(self):
-        """Let those who wait here look again."""
+        """Let those who wait here look again; it is not earlier there than here."""
         waiting, self.waiting = self.waiting, []
         for actor in waiting:
+            actor.wait.heard(actor.scheduler.running)
             actor.scheduler.ready(actor)
 
 
@@ -58,7 +60,7 @@ class Actor:
 
     def __init__(self, scheduler, rank, name):
         self.scheduler, self.rank, self.name = scheduler, rank, name
-        self.baton = threading.Lock()
+        self.baton = _thread.allocate_lock()  # threading's may be one that waits for batons
         self.baton.acquire()
         self.thread = None
         self.wait = None
@@ -69,15 +71,22 @@ class Actor:
 
 
 class Waiting:
-    """Why a thread waits. what: words, or None. patient: its end by time is only a safety net.
+    """Why a thread waits. what: words. patient: its end by time is only a safety net.
 
-    rang: whether its alarm has ended it.
+    rang: whether its alarm has ended it. until: when that would be. news: the latest time at which
+    somebody notified it, and which rank that was.
     """
 
-    __slots__ = ("patient", "rang", "subject", "what")
+    __slots__ = ("news", "patient", "rang", "subject", "until", "what")
 
-    def __init__(self, what, patient, subject):
-        self.what, self.patient, self.subject, self.rang = what, patient, subject, False
+    def __init__(self, what, patient, subject, until):
+        self.what, self.patient, self.subject, self.until = what, patient, subject, until
+        self.rang, self.news = False, (0.0, None)
+
+    def heard(self, actor):
+        """Something happened that it waits for, by the thread that runs."""
+        if actor is not None and actor.rank.clock.time > self.news[0]:
+            self.news = actor.rank.clock.time, actor.rank.number
 
 
 class Scheduler:
@@ -208,7 +217,9 @@ class Scheduler:
         if ready():
             return True
         me = self.running
-        waiting = me.wait = Waiting(what, patient, subject)
+        clock = me.rank.clock
+        until = None if seconds is None else clock.now() + max(seconds, 0.0)
+        waiting = me.wait = Waiting(what, patient, subject, until)
         if seconds is not None:
             self._alarm(seconds, me, waiting)
         try:
@@ -216,8 +227,10 @@ class Scheduler:
                 signal.waiting.append(me)
                 self._switch(me)
                 if ready():
+                    clock.advance(waiting.news[0], "wait", what, waiting.news[1])
                     return True
                 if waiting.rang:
+                    clock.advance(until, "sleep", what)
                     return False
         finally:
             me.wait = None
@@ -233,10 +246,7 @@ class Scheduler:
 
     def sleep(self, seconds):
         """Let virtual time pass."""
-        clock = self.running.rank.clock
-        until = clock.now() + seconds
         self.wait(Signal(), lambda: False, seconds, f"time.sleep({seconds:g})")
-        clock.advance(until, "sleep")
 
     def step_aside(self):
         """Let others run who can, and come back."""
@@ -326,7 +336,7 @@ class Scheduler:
             self._urgent -= not waiting.patient
             self.time = max(self.time, due)
             if self.timed:
-                actor.rank.clock.advance(due, "sleep")
+                actor.rank.clock.advance(waiting.until, "sleep", waiting.what)
             self.ready(actor)
             return True
         return False

@@ -19,6 +19,12 @@ class Shelf:
         self.job, self.store_name = job, name
         self.table = Table()
         self.changed = Signal()
+        self.times = {}  # key -> when it appeared
+
+    def has_changed(self, key):
+        """A key has a value: tell who waits."""
+        self.times.setdefault(key, self.job.scheduler.running.rank.clock.now())
+        self.changed.notify()
 
 
 class VirtualStore(Store):
@@ -46,7 +52,7 @@ class VirtualStore(Store):
     def set(self, key, value):
         """Put a value (str or bytes) under a key."""
         self._shelf.table.set(text(key), blob(value))
-        self._shelf.changed.notify()
+        self._shelf.has_changed(text(key))
 
     def get(self, key):
         """The key's value as bytes; waits for it up to the time-out."""
@@ -60,18 +66,18 @@ class VirtualStore(Store):
             value = self._shelf.table.add(text(key), integer(amount, f"{self.name}.add", "amount"))
         except NotACounterError as error:
             raise DistStoreError(f"{self.name}.add({key!r}, {amount}): {error}") from error
-        self._shelf.changed.notify()
+        self._shelf.has_changed(text(key))
         return value
 
     def append(self, key, value):
         """Put `value` at the end of the key's value."""
         self._shelf.table.append(text(key), blob(value))
-        self._shelf.changed.notify()
+        self._shelf.has_changed(text(key))
 
     def compare_set(self, key, expected_value, desired_value):
         """Replace `expected_value` ("" for an absent key); the value the key has then."""
         value = self._shelf.table.compare_set(text(key), blob(expected_value), blob(desired_value))
-        self._shelf.changed.notify()
+        self._shelf.has_changed(text(key))
         return value
 
     # Keys
@@ -88,8 +94,6 @@ class VirtualStore(Store):
         self._wait(lambda: not self._missing(keys), keys, seconds, what)
 
     def _wait(self, ready, keys, seconds, what):
-        if ready():
-            return
         shelf = self._shelf
         clock = shelf.job.scheduler.running.rank.clock
         clock.enter()
@@ -97,6 +101,9 @@ class VirtualStore(Store):
             done = shelf.job.scheduler.wait(
                 shelf.changed, ready, seconds, what, patient=True, subject=(self, keys)
             )
+            if done:  # a rank whose clock is behind sees it when it is there
+                appeared = max((shelf.times.get(key, 0.0) for key in keys), default=0.0)
+                clock.advance(appeared, "wait", what)
         finally:
             clock.leave()
         if not done:
@@ -104,6 +111,7 @@ class VirtualStore(Store):
 
     def delete_key(self, key):
         """Delete a key; whether there was one."""
+        self._shelf.times.pop(text(key), None)
         return self._shelf.table.delete(text(key))
 
     def num_keys(self):
@@ -119,7 +127,7 @@ class VirtualStore(Store):
     def queue_push(self, key, value):
         """Put a value at the end of a queue."""
         self._shelf.table.push(text(key), blob(value))
-        self._shelf.changed.notify()
+        self._shelf.has_changed(text(key))
 
     def queue_pop(self, key, block=True):
         """Take the oldest value of a queue; with `block`, wait for one up to the time-out."""

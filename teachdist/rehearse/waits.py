@@ -8,6 +8,7 @@ A thread that a rank starts becomes one more thread of that rank: it runs when i
 with that rank's groups, random numbers and clock.
 """
 
+import _thread
 import queue
 import threading
 import time
@@ -17,8 +18,7 @@ import torch
 from teachdist.rehearse.scheduler import Signal
 from teachdist.rehearse.work import wait_for_future
 
-_allocate = threading._allocate_lock
-_Event = threading.Event
+_allocate = _thread.allocate_lock
 
 
 class Lock:
@@ -70,6 +70,26 @@ class Lock:
         self.release()
 
 
+class _Started:
+    """What a new thread says before it waits for the baton: an event that is waited for really."""
+
+    def __init__(self):
+        self._set = False
+        self._gate = _allocate()
+        self._gate.acquire()
+
+    def is_set(self):
+        return self._set
+
+    def set(self):
+        self._set = True
+        self._gate.release()
+
+    def wait(self):
+        with self._gate:
+            return True
+
+
 def patch_waits(patches, job):
     """Have everything that waits or tells the time go by the rehearsal's scheduler and clocks."""
     scheduler = job.scheduler
@@ -89,7 +109,7 @@ def patch_waits(patches, job):
 def _patch_threads(patches, scheduler):
     def starting(original):
         def start(thread):
-            thread._started = _Event()
+            thread._started = _Started()
             actor = scheduler.adopt(scheduler.me().rank, thread, lambda: original(thread))
             thread._teachdist_actor = actor
 
