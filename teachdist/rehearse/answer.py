@@ -13,5 +13,10 @@ class Rehearsal:
         self.results = [rank.result for rank in job.ranks]
         self.seconds = max(rank.clock.time for rank in job.ranks)
 
+    @property
+    def recording(self):
+        """How long each stretch of computing took; give it as `clock=` to have the same again."""
+        return self._job.recording
+
     def __repr__(self):
         return f"{self.ranks} ranks, {self.seconds:.6g} s predicted"

@@ -18,15 +18,18 @@ Three ways to know how long computing takes:
     modelled   what the operations would take on a device, by their FLOPs and bytes (`model.py`).
 """
 
+import json
 import time
+from pathlib import Path
 
 KINDS = ("compute", "wait", "transfer", "sleep")
 
 
 class Clock:
-    """The clock of one rank; `time` in seconds since the rehearsal began.
+    """The clock of one rank; `time` in seconds since the rehearsal began. This one measures.
 
-    factor: how much longer than here computing takes on the machine that is rehearsed.
+    factor: how much longer than here computing takes on the machine that is rehearsed. stretches:
+    what was computed before each entry into the rehearsal, as (seconds, the call before).
     """
 
     def __init__(self, factor=1.0):
@@ -35,6 +38,9 @@ class Clock:
         self.blame = {}  # rank -> seconds waited for it
         self.events = []  # (kind, begin, end, words), for the timeline
         self.inside = 0
+        self.stretches = []
+        self._stretch = 0.0
+        self._call = ""
         self._factor = factor
         self._from = None
 
@@ -48,13 +54,23 @@ class Clock:
     def stop(self):
         """The rank's code runs no more; charge for what it did."""
         if self._from is not None:
-            seconds, self._from = time.thread_time() - self._from, None
-            self.compute(seconds * self._factor)
+            seconds, self._from = (time.thread_time() - self._from) * self._factor, None
+            self._stretch += seconds
+            self.compute(seconds)
 
-    def enter(self):
-        """The rank's thread now works for the rehearsal."""
+    def enter(self, counted=True):
+        """The rank's thread now works for the rehearsal.
+
+        counted: False where that may happen more often in one run than in another.
+        """
         self.stop()
+        if counted and not self.inside:
+            self._end_of_stretch()
         self.inside += 1
+
+    def _end_of_stretch(self):
+        self.stretches.append((self._stretch, self._call))
+        self._stretch = 0.0
 
     def leave(self):
         """It works for the rank again."""
@@ -70,6 +86,7 @@ class Clock:
 
     def at(self, entry):
         """The rank has come to this call (`links.page.Entry`)."""
+        self._call = entry.call
 
     def compute(self, seconds):
         """Computing has taken so long."""
@@ -94,3 +111,70 @@ class Clock:
             events[-1] = (kind, events[-1][1], until, words)
         else:
             events.append((kind, began, until, words))
+
+
+class Recording:
+    """How long each stretch of computing took, from a measured run; give it as `clock=`.
+
+    A stretch is what a rank computes between two entries into the rehearsal. It is known by its
+    number and the call before it; of the ranks that ran the same the least counts.
+    """
+
+    def __init__(self, ranks=()):
+        self.seconds = {}
+        for rank in ranks:
+            for number, (seconds, call) in enumerate(rank.clock.stretches):
+                key = number, call
+                self.seconds[key] = min(seconds, self.seconds.get(key, seconds))
+
+    def save(self, path):
+        """Keep it as JSON."""
+        rows = [[*key, seconds] for key, seconds in self.seconds.items()]
+        Path(path).write_text(json.dumps(rows))
+
+    @classmethod
+    def load(cls, path):
+        """What `save` has kept."""
+        recording = cls()
+        recording.seconds = {(n, call): s for n, call, s in json.loads(Path(path).read_text())}
+        return recording
+
+
+class Recorded(Clock):
+    """A clock that takes the time of each stretch from a recording."""
+
+    def __init__(self, recording):
+        super().__init__()
+        self._recording = recording
+        self._number = 0
+
+    def start(self):
+        """Nothing is measured."""
+
+    def stop(self):
+        """Nothing is measured."""
+
+    def _end_of_stretch(self):
+        self.compute(self._recording.seconds.get((self._number, self._call), 0.0))
+        self._number += 1
+
+
+class Modelled(Clock):
+    """A clock that is told by a model how long each operation takes (`model.py`)."""
+
+    def __init__(self):
+        super().__init__()
+        self.pending = 0.0
+
+    def start(self):
+        """Nothing is measured."""
+
+    def stop(self):
+        """Charge for the operations since the last time."""
+        seconds, self.pending = self.pending, 0.0
+        self.compute(seconds)
+
+    def now(self):
+        """The time, with the operations until this moment."""
+        self.stop()
+        return self.time

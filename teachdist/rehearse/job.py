@@ -10,10 +10,11 @@ import torch
 from teachdist.diagnose import verdict as judge
 from teachdist.diagnose.call_site import raised_at
 from teachdist.rehearse import verdict
-from teachdist.rehearse.clock import Clock
+from teachdist.rehearse.clock import Clock, Modelled, Recorded, Recording
 from teachdist.rehearse.errors import Hang, Mismatch, Released, Stopped, Verdict
 from teachdist.rehearse.group import Group
 from teachdist.rehearse.machine import machine
+from teachdist.rehearse.model import Counting, device
 from teachdist.rehearse.patches import Patches
 from teachdist.rehearse.prices import Prices
 from teachdist.rehearse.rank import Rank
@@ -36,8 +37,11 @@ class Job:
     values: whether tensors have values. device_as: "cpu" to run programs for CUDA on the CPU.
     """
 
-    def __init__(self, ranks, topology=None, seed=0, clocks=Clock, timed=False, **how):
+    def __init__(self, ranks, topology=None, seed=0, clock="measured", **how):
         self.machine = machine(topology, ranks)
+        self.device = device(how.get("device") or "h100") if clock == "modelled" else None
+        clocks, timed = self._clocks(clock)
+        self._recording = clock if isinstance(clock, Recording) else None
         self.prices = Prices(self.machine)
         self.seed = seed
         self.values = how.get("values", True)
@@ -45,7 +49,7 @@ class Job:
         self.base = Base(seed)
         self.swap = Swap(self.base)
         self.scheduler = Scheduler(self.swap, self._stuck, seed, timed)
-        self.ranks = [Rank(number, clocks(self.machine.factor), self) for number in range(ranks)]
+        self.ranks = [Rank(number, clocks(), self) for number in range(ranks)]
         self.failures = {}  # rank -> what it says, in the order of failing
         self.keep = []  # what C++ holds without holding its Python half
         self.verdict = None
@@ -53,6 +57,19 @@ class Job:
         self._groups, self._made, self._shelves = {}, {}, {}
         for rank in self.ranks:
             rank.state.begin(self.base)
+
+    def _clocks(self, clock):
+        """(what makes a rank's clock, whether the clocks are the same in every run)."""
+        if clock == "measured":
+            return lambda: Clock(self.machine.factor), False
+        if clock == "modelled":
+            return Modelled, True
+        if isinstance(clock, Recording):
+            return lambda: Recorded(clock), True
+        raise ValueError(
+            f'clock={clock!r}: expected "measured", "recorded", "modelled", or the recording of an '
+            "earlier rehearsal"
+        )
 
     # -- running -------------------------------------------------------------------------------------
 
@@ -88,7 +105,7 @@ class Job:
         def loading(original):
             def load(*args):
                 clock = self.scheduler.running.rank.clock
-                clock.enter()
+                clock.enter(counted=False)
                 try:
                     return original(*args)
                 finally:
@@ -127,10 +144,12 @@ class Job:
         rank.actor = self.scheduler.add(rank, lambda: self._life(rank, main), f"rank {rank.number}")
 
     def _life(self, rank, main):
-        with torch.autograd.set_multithreading_enabled(False):
+        counting = Counting(rank.clock, self.device) if self.device else contextlib.nullcontext()
+        with torch.autograd.set_multithreading_enabled(False), counting:
             try:
                 rank.result = main(rank)
                 rank.settle()
+                rank.clock.enter()
             except Stopped:
                 raise
             except SystemExit as error:
@@ -140,6 +159,11 @@ class Job:
                 self.failed(rank, error)
             finally:
                 rank.over = True
+
+    @property
+    def recording(self):
+        """The recording that this job goes by, or that its clocks have made."""
+        return self._recording or Recording(self.ranks)
 
     # -- groups and stores ---------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ def rehearse(
     init=True,
     seed=0,
     clock="measured",
+    device=None,
     device_as=None,
     values=True,
     backend="teachdist",
@@ -34,14 +35,19 @@ def rehearse(
     `teachdist calibrate`; see `teachdist.rehearse.machine`. init: have the default group ready when
     the function begins; False for functions that call init_process_group. seed: 0 always takes the
     first of several possible orders, other numbers other orders. clock: how long computing takes:
-    "measured" on this machine, "recorded" in a first run (the same in each run from then on, see
-    `Rehearsal.recording`, which may be given here as well), or "modelled". device_as: "cpu" has
+    "measured" on this machine; "recorded" in a first run, so that the second, which is answered, can be
+    repeated bit for bit (give its `.recording` here); or "modelled" for `device`, "h100", "a100" or a
+    `teachdist.rehearse.model.Device`. device_as: "cpu" has
     programs for CUDA run on the CPU. values: False for tensors without values (large models).
 
     Raises:
         RehearsalError: a rank raised, or no rank could go on. Its text has all ranks' words.
     """
-    job = make_job(ranks, topology, seed, clock, device_as, values)
+    if clock == "recorded":
+        how = dict(ranks=ranks, topology=topology, init=init, seed=seed, device_as=device_as)
+        first = rehearse(function, *args, **how, values=values, backend=backend, **kwargs)
+        clock = first.recording
+    job = make_job(ranks, topology, seed, clock, device_as, values, device)
 
     def main(rank):
         mine = copy.deepcopy((args, kwargs))
@@ -53,11 +59,11 @@ def rehearse(
         return finished(job)
 
 
-def make_job(ranks, topology, seed, clock, device_as, values):
+def make_job(ranks, topology, seed, clock, device_as, values, device=None):
     """The Job for what `rehearse` was given."""
     if ranks < 1:
         raise ValueError(f"rehearse: ranks must be at least 1, got {ranks}")
-    return Job(ranks, topology, seed, device_as=device_as, values=values)
+    return Job(ranks, topology, seed, clock, device_as=device_as, values=values, device=device)
 
 
 def environment(rank, size, per_host):
