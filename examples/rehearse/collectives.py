@@ -24,11 +24,11 @@ def main():
     assert given.tolist() == [1 % size] * 4
 
     everything = torch.empty(size * 4)
-    dist.all_gather_into_tensor(everything, mine)
+    dist.all_gather_single(everything, mine)
     assert everything.view(size, 4)[:, 0].tolist() == list(range(size))
 
     part = torch.empty(2)
-    dist.reduce_scatter_tensor(part, torch.arange(size * 2.0))
+    dist.reduce_scatter_single(part, torch.arange(size * 2.0))
     assert part.tolist() == [size * 2 * rank, size * (2 * rank + 1)]
 
     rows = torch.empty(size)

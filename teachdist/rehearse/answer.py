@@ -5,12 +5,14 @@ class Rehearsal:
     """The answer of `teachdist.rehearse`.
 
     results: what the function returned, by rank. seconds: predicted, until the last rank was done.
+    clocks: the `Clock` of each rank, with what its time was spent on.
     """
 
     def __init__(self, job):
         self._job = job
         self.ranks = len(job.ranks)
         self.results = [rank.result for rank in job.ranks]
+        self.clocks = [rank.clock for rank in job.ranks]
         self.seconds = max(rank.clock.time for rank in job.ranks)
 
     @property
