@@ -100,7 +100,7 @@ class Rehearsed(Backend):
         limit = opts.timeout.total_seconds()
         monitored_barrier(self.member, self.member.timeout if limit < 0 else limit, wait_all_ranks)
 
-    # -- point to point ----------------------------------------------------------------------------
+    # -- point to point --------------------------------------------------------------------
 
     def send(self, tensors, dst, tag):
         """Send a tensor to group rank `dst`."""
@@ -115,7 +115,7 @@ class Rehearsed(Backend):
         tensor = one(tensors, 0, "recv")
         return self._batched(point_to_point.receive(self.member, tensor, None, tag))
 
-    # -- groups ------------------------------------------------------------------------------------
+    # -- groups ----------------------------------------------------------------------------
 
     def _child(self, store, ranks, opts, how):
         parent = self.member

@@ -37,6 +37,7 @@ class Clock:
         self.spent = dict.fromkeys(KINDS, 0.0)
         self.blame = {}  # rank -> seconds waited for it
         self.events = []  # (kind, begin, end, words), for the timeline
+        self.calls = []  # (words, when)
         self.inside = 0
         self.stretches = []
         self._stretch = 0.0
@@ -44,7 +45,7 @@ class Clock:
         self._factor = factor
         self._from = None
 
-    # -- computing -------------------------------------------------------------------------------
+    # -- computing -------------------------------------------------------------------------
 
     def start(self):
         """The rank's code runs from now on."""
@@ -87,13 +88,14 @@ class Clock:
     def at(self, entry):
         """The rank has come to this call (`links.page.Entry`)."""
         self._call = entry.call
+        self.calls.append((entry.call, self.time))
 
     def compute(self, seconds):
         """Computing has taken so long."""
         if seconds > 0.0:
             self._add("compute", self.time + seconds, "")
 
-    # -- everything else -----------------------------------------------------------------------
+    # -- everything else -------------------------------------------------------------------
 
     def advance(self, until, kind, words="", culprit=None):
         """Move on to `until`, if it is later; the rank waited for `culprit`, if known."""

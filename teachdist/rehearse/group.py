@@ -63,5 +63,6 @@ class Group:
         culprit = self.ranks[last] if arrivals[last].time >= self.free else None
         price = self.job.prices.collective(calls[0], entries[0].how, self)
         self.free = until = began + price
+        self.job.record(calls[0], entries[last], self, began, until)
         for arrival in arrivals:
             arrival.work.settle(began, until, culprit, error)

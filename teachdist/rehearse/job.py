@@ -1,6 +1,7 @@
 """The job: all virtual ranks of one rehearsal, their groups and stores, and who has failed."""
 
 import contextlib
+import gc
 import importlib
 import os
 import sys
@@ -53,7 +54,10 @@ class Job:
         self.failures = {}  # rank -> what it says, in the order of failing
         self.keep = []  # what C++ holds without holding its Python half
         self.verdict = None
-        self.traffic = {}  # (kind of link) -> bytes
+        self.traffic = {"inside": 0.0, "between": 0.0}  # bytes by kind of link
+        self.calls = []  # (group, words, began, until, its number of ranks)
+        self.memory = {}  # rank -> bytes of tensors at their peak, if they are counted
+        self.folder = None  # whose modules each rank has for itself
         self._groups, self._made, self._shelves = {}, {}, {}
         for rank in self.ranks:
             rank.state.begin(self.base)
@@ -71,7 +75,7 @@ class Job:
             "earlier rehearsal"
         )
 
-    # -- running -------------------------------------------------------------------------------------
+    # -- running ---------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def playing(self):
@@ -90,6 +94,8 @@ class Job:
             patch_torch(patches, self)
             patch_refused(patches, self)
             self._uncharged_imports(patches)
+            gc.callbacks.append(self._uncharged_collection)
+            patches.callback(gc.callbacks.remove, self._uncharged_collection)
             yield self
         finally:
             _current = None
@@ -107,13 +113,31 @@ class Job:
                 clock = self.scheduler.running.rank.clock
                 clock.enter(counted=False)
                 try:
-                    return original(*args)
+                    module = original(*args)
                 finally:
                     clock.leave()
+                self._own_module(args[0])
+                return module
 
             return load
 
         patches.for_ranks(self.scheduler, importlib._bootstrap, "_find_and_load", loading)
+
+    def _uncharged_collection(self, phase, info):
+        """Python collects the garbage of all ranks together, on whichever rank runs just then."""
+        actor = self.scheduler.me()
+        if actor is not None and phase == "start":
+            actor.rank.clock.enter(counted=False)
+        elif actor is not None:
+            actor.rank.clock.leave()
+
+    def _own_module(self, name):
+        """A module of the script's folder is each rank's own: a process would load it anew."""
+        module = sys.modules.get(name)
+        file = getattr(module, "__file__", None)
+        if self.folder and file and file.startswith(self.folder):
+            self.scheduler.running.rank.state.modules[name] = module
+            self.swap.own_modules.add(name)
 
     def _restore_environment(self):
         """What ranks wrote went to C as well; there it is one environment for all."""
@@ -165,7 +189,7 @@ class Job:
         """The recording that this job goes by, or that its clocks have made."""
         return self._recording or Recording(self.ranks)
 
-    # -- groups and stores ---------------------------------------------------------------------------
+    # -- groups and stores -----------------------------------------------------------------
 
     def group(self, rank, name, ranks):
         """The `Group` of these ranks; the n-th that each of them makes under this name."""
@@ -194,13 +218,22 @@ class Job:
             self._shelves[name, key] = Shelf(self, name)
         return self._shelves[name, key]
 
-    def record_message(self, group, source, dest, nbytes, times):
-        """A message was sent."""
+    def record(self, call, entry, group, began, until):
+        """A collective was carried out."""
+        self.calls.append((group.key, entry.call, began, until, group.size))
+        inside, between = self.prices.volume(call, entry.how, group)
+        self.traffic["inside"] += inside
+        self.traffic["between"] += between
+
+    def record_message(self, source, dest, nbytes):
+        """A message was sent, between ranks of the job."""
+        host = self.machine.host
+        self.traffic["inside" if host(source) == host(dest) else "between"] += nbytes
 
     def left(self, member):
         """A rank has left a group."""
 
-    # -- failing -------------------------------------------------------------------------------------
+    # -- failing ---------------------------------------------------------------------------
 
     def failed(self, rank, error):
         """A rank's program has failed: free those who wait for it."""

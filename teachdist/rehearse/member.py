@@ -52,7 +52,7 @@ class Member:
             return f"rank {self.global_ranks[rank]}"
         return f"rank {rank} of the group"
 
-    # -- collectives -----------------------------------------------------------------------------
+    # -- collectives -----------------------------------------------------------------------
 
     def run(self, calls, asynchronous, opts, outputs=None, closing=None, inputs=()):
         """Run calls one after the other under one Work."""
@@ -92,7 +92,7 @@ class Member:
             self.history.pop(number - KEPT, None)
         return entry
 
-    # -- failing ---------------------------------------------------------------------------------
+    # -- failing ---------------------------------------------------------------------------
 
     def usable(self, words):
         """Raise if the group has been left or has failed."""

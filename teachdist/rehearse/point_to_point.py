@@ -70,9 +70,8 @@ def send(member, tensor, dst, tag):
         ranks = member.group.ranks
         times = job.prices.message(ranks[member.rank], ranks[dst], nbytes, clock.time)
         message = Message(member.rank, tag, tensor.dtype, tensor.numel(), values, times, work)
-        work.transfer = "transfer"
         work.settle(times[0], times[1])
-        job.record_message(member.group, member.rank, dst, nbytes, times)
+        job.record_message(ranks[member.rank], ranks[dst], nbytes)
         _deliver(member.group, dst, message)
     finally:
         clock.leave()
@@ -106,8 +105,7 @@ def _work(member, words, outputs, closing, peer):
     member.mails += 1
     entry = member.entry(f"{words} at {call_site(4)}", member.mails, (), mail=True)
     member.whose.clock.at(entry)
-    work = VirtualWork(outputs, member, entry.call, (member, entry, peer), closing)
-    return work
+    return VirtualWork(outputs, member, entry.call, (member, entry, peer), closing)
 
 
 def _desk(group, rank):
@@ -164,6 +162,6 @@ def _misfit(group, work, message):
     member = work.member
     return dist.DistBackendError(
         f'group "{member.title}": {member.who(member.rank)} is in {work.words}, but '
-        f"{member.who(message.source)} sent with {message.work.words}. Dtype and number of elements "
-        "must be the same on both sides."
+        f"{member.who(message.source)} sent with {message.work.words}. Dtype and number of "
+        "elements must be the same on both sides."
     )

@@ -6,12 +6,14 @@ to leave and the receiver's to arrive; ports may be shared by the ranks of a hos
 """
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 
-from teachdist.collectives import catalog, cost, get
-from teachdist.collectives.model.symmetry import kind_of
+from teachdist.collectives import Send, catalog, cost, get
+from teachdist.collectives.model.cost import bytes_per_chunk
 
 FEW = 64  # ranks up to which every algorithm of the catalogue is asked
+SLOW = {"direct", "two_shot", "linear", "chain", "scatter_ring"}  # to price, and there to run
 
 
 class Prices:
@@ -25,7 +27,7 @@ class Prices:
         self._out, self._in = {}, {}  # port -> when it is free
         self._known = {}
 
-    # -- collectives -----------------------------------------------------------------------------
+    # -- collectives -----------------------------------------------------------------------
 
     def collective(self, call, how, group):
         """Seconds of a collective once all ranks are there."""
@@ -53,11 +55,26 @@ class Prices:
             topology = _congested(self._topology, self._contention, len(set(layout)))
             names = [how] if how else _candidates(op, size)
             self._known[key] = min(
-                cost(name, op, nbytes, size, topology, hosts=layout).seconds for name in names
+                (cost(name, op, nbytes, size, topology, hosts=layout).seconds, name)
+                for name in names
             )
-        return self._known[key]
+        return self._known[key][0]
 
-    # -- messages ------------------------------------------------------------------------------
+    def volume(self, call, how, group):
+        """Bytes that all ranks together send, (inside hosts, between them)."""
+        if group.size == 1 or call.op == "barrier" or not call.nbytes:
+            return 0.0, 0.0
+        layout = _layout(group.hosts)
+        low = 256 if call.nbytes <= 256 else 4 ** int(math.log(call.nbytes, 4))
+        self._at(call.op, how, low, group.size, layout)
+        name = self._known[call.op, how, low, group.size, layout][1]
+        inside, between = _chunks_sent(call.op, name, group.size, layout)
+        chunk = bytes_per_chunk(
+            call.op, call.nbytes, group.size, get(call.op, name).chunks(group.size)
+        )
+        return inside * chunk, between * chunk
+
+    # -- messages --------------------------------------------------------------------------
 
     def message(self, source, dest, nbytes, now):
         """(when it leaves, when the sender is done, when it has arrived), posted at `now`."""
@@ -80,8 +97,6 @@ class Prices:
 def _congested(topology, contention, hosts):
     if contention == 1.0 or hosts == 1:
         return topology
-    from dataclasses import replace
-
     return replace(topology, beta_between=topology.beta_between * contention)
 
 
@@ -93,11 +108,23 @@ def _layout(hosts):
 
 
 @lru_cache(maxsize=256)
+def _chunks_sent(op, name, size, layout):
+    """Chunks that all ranks send, (inside hosts, between); of many ranks a few are asked."""
+    made = get(op, name)
+    asked = range(size) if size <= FEW else range(0, size, max(1, size // 16))
+    counts = [0, 0]
+    for rank in asked:
+        for actions in made.steps(rank, size, 0, layout):
+            for action in actions:
+                if type(action) is Send:
+                    counts[layout[rank] != layout[action.to]] += 1
+    return tuple(count * size / len(asked) for count in counts)
+
+
+@lru_cache(maxsize=256)
 def _candidates(op, size):
     """The algorithms to choose from. In large worlds only those that are quick to price."""
     names = [n for n in catalog()[op] if get(op, n).builtin and get(op, n).serves(size)]
     if size > FEW:
-        quick = [n for n in names if kind_of(get(op, n), size)]
-        trees = [n for n in names if "tree" in n or "binomial" in n]
-        return (quick + [n for n in trees if n not in quick])[:4] or names
+        names = [n for n in names if n not in SLOW] or names
     return names

@@ -115,7 +115,7 @@ class Scheduler:
         self._alive = 0
         self._finished = threading.Event()
 
-    # -- choices ---------------------------------------------------------------------------------
+    # -- choices ---------------------------------------------------------------------------
 
     def choose(self, kind, options):
         """The place in `options` of the one to take; `kind` says what is decided."""
@@ -125,7 +125,7 @@ class Scheduler:
         self.choices.append((kind, len(options), taken))
         return taken
 
-    # -- threads ---------------------------------------------------------------------------------
+    # -- threads ---------------------------------------------------------------------------
 
     def me(self):
         """The actor whose thread this is, or None: it is no rank's."""
@@ -190,7 +190,7 @@ class Scheduler:
         for actor in list(self._actors.values()):
             actor.killed = actor.killed or Stopped()
 
-    # -- waiting -----------------------------------------------------------------------------------
+    # -- waiting ---------------------------------------------------------------------------
 
     def ready(self, actor):
         """`actor` can run, from now on."""
@@ -254,7 +254,7 @@ class Scheduler:
         self.ready(me)
         self._switch(me)
 
-    # -- the baton -----------------------------------------------------------------------------------
+    # -- the baton -------------------------------------------------------------------------
 
     def _begin(self, actor):
         self.running = actor

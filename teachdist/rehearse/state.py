@@ -61,6 +61,7 @@ class State:
         self.generator = None
         self.dtype = None
         self.lazy = {}
+        self.modules = {}  # those of the program's own folder
 
     def begin(self, base):
         """What a new process would start with."""
@@ -153,6 +154,7 @@ class Swap:
 
     def __init__(self, base):
         self._base = self._installed = base
+        self.own_modules = set()  # names of modules that each rank has for itself
         self._there = dict(base.lazy)  # the state that each generator has at present
         self._marks = {name: kind.mark() for name, kind in LAZY.items()}
 
@@ -178,4 +180,9 @@ class Swap:
                 kind.put(wanted)
                 self._there[name] = wanted
                 self._marks[name] = kind.mark()
+        for name in self.own_modules:
+            if name in state.modules:
+                sys.modules[name] = state.modules[name]
+            else:
+                sys.modules.pop(name, None)
         state.put()

@@ -62,7 +62,7 @@ class VirtualWork(Work):
         self.rank.horizon = max(self.rank.horizon, self.until)
         self._base.set_result(self.outputs)
 
-    # -- waiting ---------------------------------------------------------------------------------
+    # -- waiting ---------------------------------------------------------------------------
 
     def wait(self, timeout=None):
         """Pass the baton until done; True, or raises what went wrong."""
@@ -116,7 +116,7 @@ class VirtualWork(Work):
         """Wait at most so long; whether it is over."""
         return self.member.job.scheduler.wait(self.signal, lambda: self.over, seconds, self.words)
 
-    # -- the future ------------------------------------------------------------------------------
+    # -- the future ------------------------------------------------------------------------
 
     def get_future(self):
         """A torch.futures.Future of the list of output tensors."""
