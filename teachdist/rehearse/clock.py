@@ -78,6 +78,11 @@ class Clock:
         self.inside -= 1
         self.start()
 
+    def pause(self):
+        """What follows, until `leave`, is no work of the rank: an import, a garbage collection."""
+        self.stop()
+        self.inside += 1
+
     def now(self):
         """The time, with what has been computed until this moment."""
         if self._from is not None:
@@ -175,6 +180,10 @@ class Modelled(Clock):
         """Charge for the operations since the last time."""
         seconds, self.pending = self.pending, 0.0
         self.compute(seconds)
+
+    def pause(self):
+        """As for a measured clock; when this happens must not show, so nothing is charged yet."""
+        self.inside += 1
 
     def now(self):
         """The time, with the operations until this moment."""

@@ -111,7 +111,7 @@ class Job:
         def loading(original):
             def load(*args):
                 clock = self.scheduler.running.rank.clock
-                clock.enter(counted=False)
+                clock.pause()
                 try:
                     module = original(*args)
                 finally:
@@ -127,7 +127,7 @@ class Job:
         """Python collects the garbage of all ranks together, on whichever rank runs just then."""
         actor = self.scheduler.me()
         if actor is not None and phase == "start":
-            actor.rank.clock.enter(counted=False)
+            actor.rank.clock.pause()
         elif actor is not None:
             actor.rank.clock.leave()
 
