@@ -10,16 +10,18 @@ is over, while its ranks compute on. Calls that do not fit together are not look
 have come, so that the sentence can name them all.
 """
 
+from teachdist.rehearse import traced
 from teachdist.rehearse.values import carry_out
 
 
 class Arrival:
     """One rank's part in a meeting. time: when it came, on its own clock."""
 
-    __slots__ = ("call", "entry", "time", "work")
+    __slots__ = ("call", "entry", "time", "tracers", "work")
 
-    def __init__(self, call, work, entry, time):
+    def __init__(self, call, work, entry, time, tracers=()):
         self.call, self.work, self.entry, self.time = call, work, entry, time
+        self.tracers = list(tracers)
 
 
 class Group:
@@ -44,6 +46,17 @@ class Group:
             del self.meetings[number]
             self._carry_out(number, [meeting[rank] for rank in range(self.size)])
 
+    def recover(self):
+        """All members forget what was under way, and count on from the same number."""
+        self.meetings.clear()
+        self.desks.clear()
+        self.rolls.clear()
+        number = max((member.sequence for member in self.members.values()), default=0)
+        for member in self.members.values():
+            member.sequence, member.broken, member.rolls = number, None, 0
+            member.history.clear()
+            member.last = None
+
     def _carry_out(self, number, arrivals):
         entries = [arrival.entry for arrival in arrivals]
         if len({entry.fingerprint for entry in entries}) > 1 or len({e.how for e in entries}) > 1:
@@ -64,5 +77,8 @@ class Group:
         price = self.job.prices.collective(calls[0], entries[0].how, self)
         self.free = until = began + price
         self.job.record(calls[0], entries[last], self, began, until)
+        if any(arrival.tracers for arrival in arrivals):
+            name = self.job.prices.algorithm(calls[0], entries[0].how, self)
+            traced.keep(self, number, arrivals, name, began, until)
         for arrival in arrivals:
             arrival.work.settle(began, until, culprit, error)

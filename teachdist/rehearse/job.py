@@ -57,6 +57,7 @@ class Job:
         self.traffic = {"inside": 0.0, "between": 0.0}  # bytes by kind of link
         self.calls = []  # (group, words, began, until, its number of ranks)
         self.memory = {}  # rank -> bytes of tensors at their peak, if they are counted
+        self.stays = False  # whether ranks that are done may be given more to do
         self.folder = None  # whose modules each rank has for itself
         self._groups, self._made, self._shelves = {}, {}, {}
         for rank in self.ranks:
@@ -78,8 +79,11 @@ class Job:
     # -- running ---------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def playing(self):
-        """Patches are in place inside, and the process has its own state again afterwards."""
+    def playing(self, *more):
+        """Patches are in place inside, and the process has its own state again afterwards.
+
+        more: called as patch(patches, job) for further ones.
+        """
         global _current
         if _current is not None:
             raise RuntimeError(
@@ -90,9 +94,8 @@ class Job:
         hook = sys.excepthook
         try:
             torch.set_num_threads(1)
-            patch_waits(patches, self)
-            patch_torch(patches, self)
-            patch_refused(patches, self)
+            for patch in (patch_waits, patch_torch, patch_refused, *more):
+                patch(patches, self)
             self._uncharged_imports(patches)
             gc.callbacks.append(self._uncharged_collection)
             patches.callback(gc.callbacks.remove, self._uncharged_collection)
@@ -150,20 +153,19 @@ class Job:
                     else:
                         os.unsetenv(key)
 
-    def play(self, main):
-        """Run main(rank) on every rank until all are over."""
+    def play(self, main, on=None):
+        """Run main(rank) on the ranks `on`, or on every rank, until all are over."""
         import threading
 
         before = threading.stack_size(_STACK)
         try:
-            for rank in self.ranks:
-                self.start(rank, main)
+            for rank in self.ranks if on is None else [self.ranks[number] for number in on]:
+                self._start(rank, main)
         finally:
             threading.stack_size(before)
         self.scheduler.run()
 
-    def start(self, rank, main):
-        """Begin main(rank) on the thread of a rank; it runs once `scheduler.run` is called."""
+    def _start(self, rank, main):
         rank.over, rank.error = False, None
         rank.actor = self.scheduler.add(rank, lambda: self._life(rank, main), f"rank {rank.number}")
 
@@ -248,6 +250,17 @@ class Job:
         self.failures[rank.number] = f"{rank} failed: {why}"
         for member in rank.members:
             self.break_group(member.group, self.failures[rank.number])
+
+    def recover(self):
+        """After a failure: every group meets anew; what was under way is forgotten."""
+        if not (self.failures or self.verdict):
+            return
+        self.failures.clear()
+        self.verdict = None
+        for rank in self.ranks:
+            rank.due.clear()
+        for group in self._groups.values():
+            group.recover()
 
     def failed_in(self, group):
         """What a failed rank of the group says, or None."""

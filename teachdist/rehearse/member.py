@@ -28,6 +28,7 @@ class Member:
         self.global_ranks = list(group.ranks)
         self.sequence = 0
         self.mails = 0
+        self.rolls = 0  # monitored barriers
         self.history = {}
         self.last = None
         self.broken = None
@@ -80,7 +81,8 @@ class Member:
         work = VirtualWork(outputs, self, entry.call, (self, entry), closing)
         work.inputs = call
         self.whose.clock.at(entry)
-        self.group.come(self.sequence, self.rank, Arrival(call, work, entry, self.whose.clock.time))
+        arrival = Arrival(call, work, entry, self.whose.clock.time, self.whose.state.tracers)
+        self.group.come(self.sequence, self.rank, arrival)
         return work
 
     def entry(self, call, number, fingerprint, how="", mail=False):
@@ -105,6 +107,7 @@ class Member:
             if failed is not None:
                 self.broken = failed
         if self.broken is not None:
+            words = f"{words} at {call_site(3)}"
             raise Released(f"{self.broken} ({self.who(self.rank)} was released from {words}.)")
 
     def gave_up(self, work, seconds, patient):

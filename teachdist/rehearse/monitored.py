@@ -29,8 +29,8 @@ def monitored_barrier(member, seconds, wait_all_ranks):
     try:
         words = f"monitored_barrier() at {call_site(2)}"
         member.usable(words)
-        count = member.rolls = getattr(member, "rolls", 0) + 1
-        roll = group.rolls.setdefault(count, Roll())
+        member.rolls += 1
+        roll = group.rolls.setdefault((member.sequence, member.rolls), Roll())
         roll.here.add(member.rank)
         roll.until = max(roll.until, clock.time)
         roll.came.notify()

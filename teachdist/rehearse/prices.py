@@ -60,18 +60,21 @@ class Prices:
             )
         return self._known[key][0]
 
+    def algorithm(self, call, how, group):
+        """The name of the algorithm that a call is priced by."""
+        low = 256 if call.nbytes <= 256 else 4 ** int(math.log(call.nbytes, 4))
+        key = call.op, how, 0 if call.op == "barrier" else low, group.size, _layout(group.hosts)
+        self._at(*key)
+        return self._known[key][1]
+
     def volume(self, call, how, group):
         """Bytes that all ranks together send, (inside hosts, between them)."""
         if group.size == 1 or call.op == "barrier" or not call.nbytes:
             return 0.0, 0.0
-        layout = _layout(group.hosts)
-        low = 256 if call.nbytes <= 256 else 4 ** int(math.log(call.nbytes, 4))
-        self._at(call.op, how, low, group.size, layout)
-        name = self._known[call.op, how, low, group.size, layout][1]
-        inside, between = _chunks_sent(call.op, name, group.size, layout)
-        chunk = bytes_per_chunk(
-            call.op, call.nbytes, group.size, get(call.op, name).chunks(group.size)
-        )
+        name = self.algorithm(call, how, group)
+        inside, between = _chunks_sent(call.op, name, group.size, _layout(group.hosts))
+        chunks = get(call.op, name).chunks(group.size)
+        chunk = bytes_per_chunk(call.op, call.nbytes, group.size, chunks)
         return inside * chunk, between * chunk
 
     # -- messages --------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def rehearse(
         return finished(job)
 
 
-def make_job(ranks, topology, seed, clock, device_as, values, device=None):
+def make_job(ranks, topology, seed=0, clock="measured", device_as=None, values=True, device=None):
     """The Job for what `rehearse` was given."""
     if ranks < 1:
         raise ValueError(f"rehearse: ranks must be at least 1, got {ranks}")

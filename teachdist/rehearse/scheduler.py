@@ -158,6 +158,7 @@ class Scheduler:
         self._actors[threading.get_ident()] = actor
         try:
             self._begin(actor)
+            actor.rank.state.enter_thread()
             target()
         except Stopped:
             pass

@@ -22,6 +22,8 @@ import numpy as np
 import torch
 from torch.distributed import distributed_c10d as c10d
 
+from teachdist.tracing import record
+
 TORCHS_SEED = 67280421310721  # with which every new process begins
 
 
@@ -60,6 +62,7 @@ class State:
         self.streams = None  # (stdout, stderr)
         self.generator = None
         self.dtype = None
+        self.tracers = []  # the open traces, see `tracing.record`
         self.lazy = {}
         self.modules = {}  # those of the program's own folder
 
@@ -79,6 +82,11 @@ class State:
         for key, value in variables.items():
             self.environment[encode[0](key)] = encode[1](value)
 
+    def enter_thread(self):
+        """The C++ registry of groups is a thread's own: tell it of those that there are."""
+        for group, name in self.world.pg_names.items():
+            c10d._register_process_group(name, group)
+
     def take(self):
         """Keep what the process has now."""
         self.argv, self.main = sys.argv, sys.modules.get("__main__")
@@ -89,6 +97,7 @@ class State:
     def put(self):
         """Give the process this rank's."""
         c10d._world = self.world
+        record._tracers = self.tracers
         os.environ._data = self.environment
         os.environb._data = self.environment
         sys.argv = self.argv
@@ -105,6 +114,7 @@ class Base(State):
     def __init__(self, seed):
         super().__init__()
         self.world = c10d._world
+        self.tracers = record._tracers
         self.environment = os.environ._data
         self.take()
         before = torch.default_generator.get_state()

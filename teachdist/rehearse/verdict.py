@@ -6,8 +6,7 @@ the form that `diagnose/verdict.py` knows, and the words are those that real ran
 
 import sys
 
-from teachdist.diagnose import verdict
-from teachdist.diagnose.call_site import _LIBRARY, _users, place
+from teachdist.diagnose import call_site, verdict
 from teachdist.diagnose.log import log
 from teachdist.diagnose.snapshot import ABSENT, CALL, DEAD, GONE, USER, Elsewhere, Place
 from teachdist.links.board.layout import IDLE, IN_CALL, LEFT, Position
@@ -84,9 +83,12 @@ def _place(job, group, rank, waits):
         line = _line(actor) if actor is not None else ""
         if actor is not None and actor.wait is not None and _member(actor) is None:
             line = f"{line}, in {actor.wait.what}"
+    if whose.over and job.stays and whose.error is None:
+        line = call_site.IDLE
     if member is None:
         return Place(number, ABSENT, None, line, elsewhere)
-    state = LEFT if member.left or whose.over else IN_CALL if mine else IDLE
+    gone = whose.over and line != call_site.IDLE
+    state = LEFT if member.left or gone else IN_CALL if mine else IDLE
     entry, awaits = member.last, ()
     if mine:
         _, entry, awaits = _subject(mine[0])
@@ -132,8 +134,8 @@ def line_of(thread):
     frame = sys._current_frames().get(thread.ident)
     while frame is not None:
         file = frame.f_code.co_filename
-        if _users(file) and not file.startswith(_LIBRARY):
-            return place(file, frame.f_lineno)
+        if call_site._users(file) and not file.startswith(call_site._LIBRARY):
+            return call_site.place(file, frame.f_lineno)
         frame = frame.f_back
     return ""
 

@@ -15,13 +15,18 @@ _HIDDEN = ("torch", "teachdist", "ipyparallel", "ipykernel", "IPython")
 def install(shell):
     """Have ``shell`` show short tracebacks."""
     whole = shell.InteractiveTB.structured_traceback
-    hidden = tuple(_directory(package) for package in _HIDDEN)
+    hidden = directories()
 
     def short(kind, error, trace=None, *args, **kwargs):
         _shorten_causes(error, hidden)
         return whole(kind, error, own_frames(trace, hidden) or trace, *args, **kwargs)
 
     shell.InteractiveTB.structured_traceback = short
+
+
+def directories():
+    """Where the machinery's files are, for `own_frames`."""
+    return tuple(_directory(package) for package in _HIDDEN)
 
 
 def own_frames(trace, hidden):
