@@ -12,6 +12,7 @@ from functools import lru_cache
 from teachdist.collectives import Send, catalog, cost, get
 from teachdist.collectives.model.cost import bytes_per_chunk
 
+ANCHORS = (1 << 10, 1 << 18, 1 << 26, 1 << 32)  # sizes in bytes at which the model is asked
 FEW = 64  # ranks up to which every algorithm of the catalogue is asked
 SLOW = {"direct", "two_shot", "linear", "chain", "scatter_ring"}  # to price, and there to run
 
@@ -37,35 +38,23 @@ class Prices:
         return self.seconds(call.op, how, call.nbytes, group.size, layout)
 
     def seconds(self, op, how, nbytes, size, layout):
-        """The price of `op` by algorithm `how` ("" for the best) on ranks placed by `layout`.
+        """The price of `op` by algorithm `how` ("" for the best) on ranks placed by `layout`."""
+        return self._best(op, how, nbytes, size, layout)[0]
 
-        Asked at powers of four of bytes, and a straight line between: for one algorithm it is one.
-        """
-        if op == "barrier" or nbytes <= 256:
-            return self._at(op, how, 0 if op == "barrier" else 256, size, layout)
-        low = 4 ** int(math.log(nbytes, 4))
-        high = low * 4
-        a = self._at(op, how, low, size, layout)
-        b = self._at(op, how, high, size, layout)
-        return a + (b - a) * (nbytes - low) / (high - low)
-
-    def _at(self, op, how, nbytes, size, layout):
+    def _best(self, op, how, nbytes, size, layout):
+        """(seconds, name) of the cheapest algorithm."""
         key = op, how, nbytes, size, layout
         if key not in self._known:
             topology = _congested(self._topology, self._contention, len(set(layout)))
-            names = [how] if how else _candidates(op, size)
+            names = (how,) if how else _candidates(op, size)
             self._known[key] = min(
-                (cost(name, op, nbytes, size, topology, hosts=layout).seconds, name)
-                for name in names
+                (_price(name, op, nbytes, size, layout, topology), name) for name in names
             )
-        return self._known[key][0]
+        return self._known[key]
 
     def algorithm(self, call, how, group):
         """The name of the algorithm that a call is priced by."""
-        low = 256 if call.nbytes <= 256 else 4 ** int(math.log(call.nbytes, 4))
-        key = call.op, how, 0 if call.op == "barrier" else low, group.size, _layout(group.hosts)
-        self._at(*key)
-        return self._known[key][1]
+        return self._best(call.op, how, call.nbytes, group.size, _layout(group.hosts))[1]
 
     def volume(self, call, how, group):
         """Bytes that all ranks together send, (inside hosts, between them)."""
@@ -94,6 +83,31 @@ class Prices:
         done = self._out[out] = left + latency + transfer
         arrived = self._in[into] = max(left, self._in.get(into, 0.0)) + latency + transfer
         return left, done, arrived
+
+
+def _price(name, op, nbytes, size, layout, topology):
+    """What one algorithm costs.
+
+    Asking the model takes up to a second among a thousand ranks. But the price of a schedule is the
+    longest of its paths, and each path costs latency + bytes x something. So the model is asked at
+    few sizes, and the paths that were the longest there are followed to this one.
+    """
+    if op == "barrier":
+        return _paths(name, op, 0, size, layout, topology)[0]
+    below = max((anchor for anchor in ANCHORS if anchor <= nbytes), default=ANCHORS[0])
+    above = min((anchor for anchor in ANCHORS if anchor >= nbytes), default=ANCHORS[-1])
+    lines = [_paths(name, op, anchor, size, layout, topology) for anchor in {below, above}]
+    return max(latency + nbytes * per_byte for latency, per_byte in lines)
+
+
+@lru_cache(maxsize=4096)
+def _paths(name, op, nbytes, size, layout, topology):
+    """(latency, seconds per byte) of the longest path when `nbytes` are moved."""
+    price = cost(name, op, nbytes, size, topology, hosts=layout)
+    latency = price.latency
+    if latency is None:  # too large to simulate: the formula
+        latency = cost(name, op, 0, size, topology, hosts=layout).seconds
+    return latency, (price.seconds - latency) / max(nbytes, 1)
 
 
 @lru_cache(maxsize=64)
