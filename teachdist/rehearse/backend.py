@@ -4,17 +4,20 @@ It takes torch's calls apart and checks them as the real one does (`backend/back
 different is where they go: to a meeting of threads instead of links between processes.
 """
 
+import torch
+
 from teachdist.backend.backend import Backend, BackendBase
+from teachdist.backend.calls import binding
 from teachdist.backend.calls.binding import _call
 from teachdist.backend.calls.call import describe, name_of
-from teachdist.backend.calls.checks import check, check_output, check_whole, one
+from teachdist.backend.calls.checks import check, check_output, check_whole, one, same_count
 from teachdist.backend.calls.flat import flat, room
 from teachdist.backend.calls.reduce_ops import reducer, short
 from teachdist.backend.execution.options import Options
 from teachdist.rehearse import point_to_point
 from teachdist.rehearse.member import Member
 from teachdist.rehearse.monitored import monitored_barrier
-from teachdist.rehearse.values import gather_whole, scatter_whole
+from teachdist.rehearse.values import gather_lists, gather_whole, scatter_whole
 
 
 class Rehearsed(Backend):
@@ -64,6 +67,31 @@ class Rehearsed(Backend):
         return self._run(opts, "_reduce_scatter_base", inputs, list(outputs), *todo)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def allgather(self, output_lists, inputs, opts):
+        """`output_lists[0][s]` becomes rank s's input."""
+        same_count(output_lists, inputs, "all_gather", "output_lists", "inputs")
+        pairs = zip(output_lists, inputs, strict=True)
+        todo = [self._list_gather(outs, own) for outs, own in pairs]
+        outputs = [t for outs in output_lists for t in outs]
+        return self._run(opts, "all_gather", inputs, outputs, *todo)
+
+    def _list_gather(self, outputs, tensor):
+        """Without a look at each of a million tensors, if they are of the plainest kind."""
+        size = self.member.size
+        plain = (
+            len({t.data_ptr() for t in outputs}) == size == len(outputs)
+            and {(t.dtype, t.shape) for t in outputs} == {(tensor.dtype, tensor.shape)}
+            and tensor.numel()
+            and all(t.is_contiguous() for t in outputs)
+        )
+        if not plain or tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            return self.member.call(binding.all_gather, outputs, tensor)
+        call = _call("all_gather", describe("all_gather", tensor), tensor, outputs, size)
+        call.nbytes *= size
+        call.agree = short(tensor.dtype), tensor.numel(), "each"
+        call.whole, call.parts = gather_lists, (outputs, tensor.detach())
+        return call
 
     # A thousand ranks would cut a tensor into a million pieces; whole ones are enough.
 

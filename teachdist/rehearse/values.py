@@ -80,6 +80,13 @@ def gather_whole(calls):
         call.parts[0].copy_(everything)
 
 
+def gather_lists(calls):
+    """all_gather into lists of tensors of one shape: `call.parts` is (outputs, input)."""
+    inputs = [call.parts[1] for call in calls]
+    for call in calls:
+        torch._foreach_copy_([t.detach() for t in call.parts[0]], inputs)
+
+
 def scatter_whole(calls):
     """reduce_scatter of one contiguous tensor: `call.parts` is (output, input), both flat."""
     total = calls[0].parts[1]
