@@ -40,6 +40,11 @@ def names(text):
 def main(arguments=None):
     """Run the benchmark; the exit status."""
     if not isinstance(arguments, argparse.Namespace):
+        given = sys.argv[1:] if arguments is None else arguments
+        if "--rehearsed" in given:
+            from teachdist.bench.rehearsed import main as rehearsed
+
+            return rehearsed([word for word in given if word != "--rehearsed"])
         parser = argparse.ArgumentParser(prog="teachdist bench", description="compare with gloo")
         fill(parser)
         arguments = parser.parse_args(arguments)
