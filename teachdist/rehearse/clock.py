@@ -78,6 +78,12 @@ class Clock:
         self.inside -= 1
         self.start()
 
+    def finish(self):
+        """The rank's program is over, or a cell of it."""
+        self.stop()
+        self._end_of_stretch()
+        self.inside = 0
+
     def pause(self):
         """What follows, until `leave`, is no work of the rank: an import, a garbage collection."""
         self.stop()

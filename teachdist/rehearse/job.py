@@ -16,6 +16,7 @@ from teachdist.rehearse.errors import Hang, Mismatch, Released, Stopped, Verdict
 from teachdist.rehearse.group import Group
 from teachdist.rehearse.machine import machine
 from teachdist.rehearse.model import Counting, device
+from teachdist.rehearse.novalues import patch_values, without_values
 from teachdist.rehearse.patches import Patches
 from teachdist.rehearse.prices import Prices
 from teachdist.rehearse.rank import Rank
@@ -94,7 +95,7 @@ class Job:
         hook = sys.excepthook
         try:
             torch.set_num_threads(1)
-            for patch in (patch_waits, patch_torch, patch_refused, *more):
+            for patch in (patch_waits, patch_torch, patch_refused, patch_values, *more):
                 patch(patches, self)
             self._uncharged_imports(patches)
             gc.callbacks.append(self._uncharged_collection)
@@ -170,21 +171,31 @@ class Job:
         rank.actor = self.scheduler.add(rank, lambda: self._life(rank, main), f"rank {rank.number}")
 
     def _life(self, rank, main):
-        counting = Counting(rank.clock, self.device) if self.device else contextlib.nullcontext()
-        with torch.autograd.set_multithreading_enabled(False), counting:
-            try:
+        try:
+            with self._modes(rank):
                 rank.result = main(rank)
                 rank.settle()
-                rank.clock.enter()
-            except Stopped:
-                raise
-            except SystemExit as error:
-                if error.code not in (None, 0):
-                    self.failed(rank, error)
-            except BaseException as error:  # noqa: BLE001  it is told where the rehearsal was begun
+            rank.clock.finish()
+        except Stopped:
+            raise
+        except SystemExit as error:
+            if error.code not in (None, 0):
                 self.failed(rank, error)
-            finally:
-                rank.over = True
+        except BaseException as error:  # noqa: BLE001  it is told where the rehearsal was begun
+            self.failed(rank, error)
+        finally:
+            rank.over = True
+
+    @contextlib.contextmanager
+    def _modes(self, rank):
+        """What holds for a rank's own thread while its program runs."""
+        with contextlib.ExitStack() as modes:
+            modes.enter_context(torch.autograd.set_multithreading_enabled(False))
+            if not self.values:
+                modes.enter_context(without_values(rank, self))
+            if self.device:
+                modes.enter_context(Counting(rank.clock, self.device))
+            yield
 
     @property
     def recording(self):
