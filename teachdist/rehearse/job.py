@@ -12,6 +12,7 @@ from teachdist.diagnose import verdict as judge
 from teachdist.diagnose.call_site import raised_at
 from teachdist.rehearse import verdict
 from teachdist.rehearse.clock import Clock, Modelled, Recorded, Recording
+from teachdist.rehearse.cuda_as_cpu import OnCpu, patch_cuda
 from teachdist.rehearse.errors import Hang, Mismatch, Released, Stopped, Verdict
 from teachdist.rehearse.group import Group
 from teachdist.rehearse.machine import machine
@@ -95,7 +96,7 @@ class Job:
         hook = sys.excepthook
         try:
             torch.set_num_threads(1)
-            for patch in (patch_waits, patch_torch, patch_refused, patch_values, *more):
+            for patch in (patch_waits, patch_torch, patch_refused, patch_values, patch_cuda, *more):
                 patch(patches, self)
             self._uncharged_imports(patches)
             gc.callbacks.append(self._uncharged_collection)
@@ -193,6 +194,8 @@ class Job:
             modes.enter_context(torch.autograd.set_multithreading_enabled(False))
             if not self.values:
                 modes.enter_context(without_values(rank, self))
+            if self.device_as == "cpu":
+                modes.enter_context(OnCpu())
             if self.device:
                 modes.enter_context(Counting(rank.clock, self.device))
             yield
@@ -256,6 +259,8 @@ class Job:
             return
         lines = str(error).strip().splitlines()
         why = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        if ("CUDA" in why or "NVIDIA" in why) and not torch.cuda.is_available():
+            why += ' (there is no GPU here; rehearse with device_as="cpu")'
         if site := raised_at(error):
             why = f"{why.rstrip('.')}, at {site}"
         self.failures[rank.number] = f"{rank} failed: {why}"
