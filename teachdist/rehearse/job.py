@@ -43,9 +43,9 @@ class Job:
     def __init__(self, ranks, topology=None, seed=0, clock="measured", **how):
         self.machine = machine(topology, ranks)
         self.device = device(how.get("device") or "h100") if clock == "modelled" else None
-        clocks, timed = self._clocks(clock)
+        clocks, timed = self._clocks(clock, ranks)
         self._recording = clock if isinstance(clock, Recording) else None
-        self.prices = Prices(self.machine)
+        self.prices = Prices(self.machine, ranks)
         self.seed = seed
         self.values = how.get("values", True)
         self.device_as = how.get("device_as")
@@ -65,10 +65,11 @@ class Job:
         for rank in self.ranks:
             rank.state.begin(self.base)
 
-    def _clocks(self, clock):
+    def _clocks(self, clock, ranks):
         """(what makes a rank's clock, whether the clocks are the same in every run)."""
         if clock == "measured":
-            return lambda: Clock(self.machine.factor), False
+            factor = self.machine.factor * self.machine.crowd(ranks)
+            return lambda: Clock(factor), False
         if clock == "modelled":
             return Modelled, True
         if isinstance(clock, Recording):

@@ -18,6 +18,8 @@ figures of peak rates, of which about four fifths are reached by large messages:
 Nobody has compared a rehearsal with such machines yet. What they are good for is *which is better*.
 """
 
+import json
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +35,8 @@ class Machine:
     """A topology, and what it does not say.
 
     ports: network ports of a host, None for one per rank. factor: how much longer computing takes
-    there than here. processors: per host, shared by its ranks; None if computing is not on them.
+    there than here. processors: of a host, if they do both, computing and communicating, for all of
+    its ranks, as without GPUs; then nothing is hidden behind anything (`crowd`, `Prices`).
     """
 
     topology: Topology
@@ -52,6 +55,15 @@ class Machine:
         if self.ports is None or not per_host:
             return ("rank", rank)
         return self.host(rank), rank % per_host % self.ports
+
+    def crowd(self, ranks):
+        """How much longer everything takes because more ranks than processors are at it.
+
+        Ranks do the same at about the same time, so all of a host compete.
+        """
+        if self.processors is None:
+            return 1.0
+        return max(1.0, min(ranks, self.topology.ranks_per_host or ranks) / self.processors)
 
     def contention(self):
         """How many ranks share a network port."""
@@ -75,6 +87,12 @@ PRESETS = {
     "ethernet": _gpus("ethernet", 30e-6, 12.5e9, 1),
     **{name: Machine(OTHERS[name]) for name in ("loopback", "shared_memory")},
 }
+
+
+def this_box(topology):
+    """The machine that this process runs on, with the links that `teachdist calibrate` measured."""
+    return Machine(topology, processors=os.cpu_count())
+
 
 _LINE = re.compile(r"\s*(\d+)\s*hosts?\s*x\s*(\d+)\s*(?:,\s*(\S+)\s*)?$")
 
@@ -104,9 +122,7 @@ def machine(given, ranks):
     if given in PRESETS:
         return PRESETS[given]
     if Path(given).is_file():
-        import json
-
-        return Machine(Topology(**json.loads(Path(given).read_text())))
+        return this_box(Topology(**json.loads(Path(given).read_text())))
     raise ValueError(
         f'topology: {given!r} is neither "HOSTS hosts x RANKS", nor a file of `teachdist '
         f"calibrate`, nor one of {', '.join(PRESETS)}"

@@ -20,10 +20,9 @@ SLOW = {"direct", "two_shot", "linear", "chain", "scatter_ring"}  # to price, an
 class Prices:
     """The prices of one machine."""
 
-    def __init__(self, machine):
+    def __init__(self, machine, ranks):
         self._machine = machine
-        topology = machine.topology
-        self._topology = topology
+        self._topology = _slowed(machine.topology, machine.crowd(ranks))
         self._contention = machine.contention()
         self._out, self._in = {}, {}  # port -> when it is free
         self._known = {}
@@ -108,6 +107,12 @@ def _paths(name, op, nbytes, size, layout, topology):
     if latency is None:  # too large to simulate: the formula
         latency = cost(name, op, 0, size, topology, hosts=layout).seconds
     return latency, (price.seconds - latency) / max(nbytes, 1)
+
+
+def _slowed(topology, crowd):
+    """Where ranks share processors, each message and each sum takes longer for all of them."""
+    prices = ("alpha", "beta", "gamma", "alpha_between", "beta_between")
+    return replace(topology, **{name: getattr(topology, name) * crowd for name in prices})
 
 
 @lru_cache(maxsize=64)

@@ -36,7 +36,6 @@ class VirtualWork(Work):
         self.signal = Signal()
         self.began = self.until = 0.0
         self.culprit = None
-        self.transfer = "transfer"
         self._close = closing
         self._polls = 0
 
@@ -91,7 +90,11 @@ class VirtualWork(Work):
     def _reach(self):
         clock = self.rank.clock
         clock.advance(self.began, "wait", self.words, self.culprit)
-        clock.advance(self.until, self.transfer, self.words)
+        if self.member.job.machine.processors is not None:
+            # The processors that computed meanwhile had to communicate as well.
+            self.until = max(self.until, clock.time + self.until - self.began)
+            self.began = self.until
+        clock.advance(self.until, "transfer", self.words)
 
     def is_completed(self):
         """Whether it is over at this time. Who asks in a loop lets time pass, a little by each."""
