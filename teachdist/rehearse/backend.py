@@ -114,7 +114,7 @@ class Rehearsed(Backend):
         check_whole(tensor, output, size, name, "input", "output")
         words = describe(name, tensor, name_of(op))
         how = reducer(op, output.dtype, words)
-        out, source = room(output), how.before(flat(tensor), size)
+        out, source = room(output), flat(tensor)
         call = _call("reduce_scatter", words, out, [output], size, reducer=how)
         call.nbytes = tensor.numel() * tensor.element_size()
         call.agree = short(output.dtype), output.numel()

@@ -65,10 +65,10 @@ def _value(call, chunk, givers, sources):
 
 
 def combined(reducer, contributions):
-    """All contributions combined, in order; a new tensor."""
-    total = torch.empty_like(contributions[0])
-    reducer.combine(contributions[0], contributions[1], out=total)
-    for contribution in contributions[2:]:
+    """All contributions combined, in order; a new tensor. One is looked at after the other."""
+    rest = iter(contributions)
+    total = next(rest).clone()
+    for contribution in rest:
         reducer.combine(total, contribution, out=total)
     return total
 
@@ -89,10 +89,9 @@ def gather_lists(calls):
 
 def scatter_whole(calls):
     """reduce_scatter of one contiguous tensor: `call.parts` is (output, input), both flat."""
-    total = calls[0].parts[1]
-    if len(calls) > 1:
-        total = combined(calls[0].reducer, [call.parts[1] for call in calls])
-    for call, part in zip(calls, total.view(len(calls), -1), strict=True):
+    size, reducer = len(calls), calls[0].reducer
+    total = combined(reducer, (call.reducer.before(call.parts[1], size) for call in calls))
+    for call, part in zip(calls, total.view(size, -1), strict=True):
         call.parts[0].copy_(part)
 
 
