@@ -197,7 +197,7 @@ class Job:
                 modes.enter_context(without_values(rank, self))
             if self.device_as == "cpu":
                 modes.enter_context(OnCpu())
-            if self.device:
+            if self.device and self.values:
                 modes.enter_context(Counting(rank.clock, self.device))
             yield
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
 
@@ -51,12 +50,38 @@ DEVICES = {
 }
 
 
+class Roofline:
+    """Prices operations on a device."""
+
+    def __init__(self, device):
+        self._device = device
+
+    def seconds(self, function, args, kwargs, out):
+        """How long an operation takes that was called with these arguments."""
+        tensors = [*tensors_of(args), *tensors_of(kwargs.values()), *tensors_of((out,))]
+        if not tensors:
+            return 0.0
+        counted = flop_registry.get(function._overloadpacket)
+        flops = counted(*args, **kwargs, out_val=out) if counted is not None else 0
+        nbytes = sum(t.numel() * t.element_size() for t in tensors)
+        return self._device.seconds(flops, nbytes, tensors[0].dtype)
+
+
+def tensors_of(values):
+    """The tensors among arguments or results, those in lists included."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_of(value)
+
+
 class Counting(TorchDispatchMode):
     """While it is on, each operation of this thread moves the rank's clock by the model."""
 
     def __init__(self, clock, device):
         super().__init__()
-        self._clock, self._device = clock, device
+        self._clock, self._price = clock, Roofline(device).seconds
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -64,15 +89,6 @@ class Counting(TorchDispatchMode):
         if not self._clock.inside and not function.is_view:
             self._clock.pending += self._price(function, args, kwargs, out)
         return out
-
-    def _price(self, function, args, kwargs, out):
-        tensors = [t for t in tree_iter((args, kwargs, out)) if isinstance(t, torch.Tensor)]
-        if not tensors:
-            return 0.0
-        counted = flop_registry.get(function._overloadpacket)
-        flops = counted(*args, **kwargs, out_val=out) if counted is not None else 0
-        nbytes = sum(t.numel() * t.element_size() for t in tensors)
-        return self._device.seconds(flops, nbytes, tensors[0].dtype)
 
 
 def device(given):

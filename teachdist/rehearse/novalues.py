@@ -22,10 +22,10 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_iter
+from torch.utils._python_dispatch import _disable_current_modes
 
 from teachdist.rehearse.errors import CannotRehearse
+from teachdist.rehearse.model import Roofline, tensors_of
 
 
 def patch_values(patches, job):
@@ -66,7 +66,8 @@ def _refuse_reducer(*args, **kwargs):
 @contextlib.contextmanager
 def without_values(rank, job):
     """Tensors made inside have no memory; what they would take is kept in job.memory."""
-    with FakeTensorMode(allow_non_fake_inputs=True), Memory(rank.number, job.memory):
+    price = Roofline(job.device).seconds if job.device else None
+    with Shapes(rank, job.memory, price):
         try:
             yield
         except DataDependentOutputException as error:
@@ -76,31 +77,45 @@ def without_values(rank, job):
             ) from error
 
 
-class Memory(TorchDispatchMode):
-    """Counts the bytes of the storages that live; peaks: {rank: bytes}."""
+class Shapes(FakeTensorMode):
+    """torch's fake tensors, and at each operation a look at what it takes.
 
-    def __init__(self, rank, peaks):
-        super().__init__()
-        self._rank, self._peaks = rank, peaks
-        self._seen = weakref.WeakSet()
+    peaks: {rank: bytes of the storages that lived at once}. price: seconds of an operation, or
+    None. One mode does both, as each mode more is another way from C++ to Python and back.
+    """
+
+    def __init__(self, rank, peaks, price):
+        super().__init__(allow_non_fake_inputs=True)
+        self._rank, self._peaks, self._price = rank, peaks, price
+        self._known = weakref.WeakSet()
         self._bytes = 0
-        peaks[rank] = 0
+        self._inside = False
+        peaks[rank.number] = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        out = function(*args, **(kwargs or {}))
+        if self._inside:  # what an operation is made of
+            return super().__torch_dispatch__(function, types, args, kwargs)
+        self._inside = True
+        try:
+            out = super().__torch_dispatch__(function, types, args, kwargs)
+        finally:
+            self._inside = False
         if not function.is_view:
-            for tensor in tree_iter(out):
-                if isinstance(tensor, torch.Tensor):
-                    self._count(tensor.untyped_storage())
+            for tensor in tensors_of((out,)):
+                self._count(tensor.untyped_storage())
+            clock = self._rank.clock
+            if self._price is not None and not clock.inside:
+                clock.pending += self._price(function, args, kwargs or {}, out)
         return out
 
     def _count(self, storage):
-        if storage in self._seen:
+        if storage in self._known:
             return
-        self._seen.add(storage)
+        self._known.add(storage)
         nbytes = storage.nbytes()
         self._bytes += nbytes
-        self._peaks[self._rank] = max(self._peaks[self._rank], self._bytes)
+        number = self._rank.number
+        self._peaks[number] = max(self._peaks[number], self._bytes)
         weakref.finalize(storage, self._free, nbytes)
 
     def _free(self, nbytes):
