@@ -18,6 +18,7 @@ Three ways to know how long computing takes:
     modelled   what the operations would take on a device, by their FLOPs and bytes (`model.py`).
 """
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -88,6 +89,10 @@ class Clock:
         """What follows, until `leave`, is no work of the rank: an import, a garbage collection."""
         self.stop()
         self.inside += 1
+
+    def bookkeeping(self):
+        """A context: what runs inside is torch's own work, which a model of a device leaves out."""
+        return contextlib.nullcontext()
 
     def now(self):
         """The time, with what has been computed until this moment."""
@@ -186,6 +191,15 @@ class Modelled(Clock):
         """Charge for the operations since the last time."""
         seconds, self.pending = self.pending, 0.0
         self.compute(seconds)
+
+    @contextlib.contextmanager
+    def bookkeeping(self):
+        """A context: operations inside take no time."""
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
 
     def pause(self):
         """As for a measured clock; when this happens must not show, so nothing is charged yet."""

@@ -23,6 +23,7 @@ from teachdist.rehearse.prices import Prices
 from teachdist.rehearse.rank import Rank
 from teachdist.rehearse.refused import patch_refused
 from teachdist.rehearse.scheduler import Scheduler
+from teachdist.rehearse.sharding import patch_sharding
 from teachdist.rehearse.state import Base, Swap
 from teachdist.rehearse.store import Shelf
 from teachdist.rehearse.torchs import patch_torch
@@ -97,7 +98,15 @@ class Job:
         hook = sys.excepthook
         try:
             torch.set_num_threads(1)
-            for patch in (patch_waits, patch_torch, patch_refused, patch_values, patch_cuda, *more):
+            for patch in (
+                patch_waits,
+                patch_torch,
+                patch_refused,
+                patch_values,
+                patch_cuda,
+                patch_sharding,
+                *more,
+            ):
                 patch(patches, self)
             self._uncharged_imports(patches)
             gc.callbacks.append(self._uncharged_collection)

@@ -100,11 +100,11 @@ class Shapes(FakeTensorMode):
             out = super().__torch_dispatch__(function, types, args, kwargs)
         finally:
             self._inside = False
-        if not function.is_view:
+        clock = self._rank.clock
+        if not function.is_view and not clock.inside:
             for tensor in tensors_of((out,)):
                 self._count(tensor.untyped_storage())
-            clock = self._rank.clock
-            if self._price is not None and not clock.inside:
+            if self._price is not None:
                 clock.pending += self._price(function, args, kwargs or {}, out)
         return out
 
