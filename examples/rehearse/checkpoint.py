@@ -4,8 +4,9 @@ import sys
 
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from model import model
 from torch.distributed.fsdp import fully_shard
+
+from model import model
 
 
 def main(path, save):

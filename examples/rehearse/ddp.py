@@ -1,9 +1,10 @@
-"""DistributedDataParallel: two batches per step (gradients are added up), and uneven ends (join)."""
+"""DistributedDataParallel: two batches a step, their gradients added up; uneven ends by join."""
 
 import torch
 import torch.distributed as dist
-from model import RATE, STEPS, batch, loss_of, model
 from torch.nn.parallel import DistributedDataParallel
+
+from model import RATE, STEPS, batch, loss_of, model
 
 
 def main(join=True):

@@ -2,9 +2,10 @@
 
 import torch
 import torch.distributed as dist
-from model import RATE, STEPS, batch, loss_of, model
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+
+from model import RATE, STEPS, batch, loss_of, model
 
 
 def main():

@@ -5,9 +5,10 @@ With more ranks there are several pipelines side by side, and their gradients ar
 
 import torch
 import torch.distributed as dist
-from model import RATE, loss_of
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+
+from model import RATE, loss_of
 
 MICROBATCHES = 16
 STEPS = 2

@@ -2,12 +2,13 @@
 
 import torch
 import torch.distributed as dist
-from model import RATE, STEPS, batch, loss_of, model
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
     parallelize_module,
 )
+
+from model import RATE, STEPS, batch, loss_of, model
 
 
 def main():

@@ -2,9 +2,10 @@
 
 import torch
 import torch.distributed as dist
-from model import RATE, STEPS, batch, loss_of, model
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
+
+from model import RATE, STEPS, batch, loss_of, model
 
 
 def main():

@@ -33,7 +33,10 @@ from teachdist.notebook.show import in_live_notebook
 from teachdist.notebook.show import show as picture_of
 
 SHARED = "TEACHDIST_CLUSTER"  # a running cluster's connection file: used instead of a new one
-_USAGE = "%ranks N [--backend NAME] [--launcher NAME] [--rehearse [TOPOLOGY]], or %ranks status | interrupt | restart | stop"
+_USAGE = (
+    "%ranks N [--backend NAME] [--launcher NAME] [--rehearse [TOPOLOGY]], or "
+    "%ranks status | interrupt | restart | stop"
+)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -174,7 +174,7 @@ class RehearsedCluster:
             raise ClusterError("these ranks were stopped; start others: %ranks N --rehearse")
         by_rank = {task.rank: task for task in asked}
         job = self._job
-        job.recover()
+        job.failures.recover()
         with job.playing(self._displaying(by_rank)):
             job.play(lambda rank: self._life(rank, by_rank[rank.number]), sorted(by_rank))
         for task in asked:
@@ -230,7 +230,7 @@ class RehearsedCluster:
     def _failures(self, asked):
         """Give the tasks of ranks that failed their `Failure`; equal ones share a traceback."""
         known, hidden = {}, tracebacks.directories()
-        order = list(self._job.failures)
+        order = list(self._job.failures.words)
         for task in asked:
             error = self._job.ranks[task.rank].error
             if error is None:

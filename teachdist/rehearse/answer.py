@@ -20,7 +20,7 @@ class Rehearsal:
         self._calls = job.calls
 
     def timeline(self):
-        """What each rank did when: a picture in a notebook; `.save(path)` writes it for Perfetto."""
+        """What each rank did when: a picture in a notebook; `.save(path)` is for Perfetto."""
         return Timeline(self.clocks, self._calls)
 
     def __repr__(self):

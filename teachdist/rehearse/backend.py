@@ -163,7 +163,7 @@ class Rehearsed(Backend):
     def abort(self):
         """Leave at once; ranks that wait for this one are told."""
         member = self.member
-        self._job.break_group(member.group, f"{member.who(member.rank)} aborted the group")
+        self._job.failures.break_group(member.group, f"{member.who(member.rank)} aborted the group")
         self.shutdown()
 
 

@@ -1,8 +1,8 @@
 """`device_as="cpu"`: a program for CUDA on ranks that have no GPU.
 
-Whatever names a CUDA device gets a CPU one: tensors, modules, meshes, groups. Streams and events are
-stand-ins that are always done, and memory is not counted: on the CPU one operation is over before
-the next begins. So values are right, and times are those of the clock that was asked for.
+Whatever names a CUDA device gets a CPU one: tensors, modules, meshes, groups. Streams and events
+are stand-ins that are always done, and memory is not counted: on the CPU one operation is over
+before the next begins. So values are right, and times are those of the clock that was asked for.
 """
 
 import contextlib

@@ -4,7 +4,7 @@ import torch.distributed as dist
 
 
 class Stopped(BaseException):
-    """Ends a rank's thread without a word: the rehearsal is over. No except clause should catch it."""
+    """Ends a rank's thread without a word: the rehearsal is over. Nobody should catch it."""
 
 
 class Verdict(dist.DistBackendError):

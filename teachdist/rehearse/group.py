@@ -60,7 +60,7 @@ class Group:
     def _carry_out(self, number, arrivals):
         entries = [arrival.entry for arrival in arrivals]
         if len({entry.fingerprint for entry in entries}) > 1 or len({e.how for e in entries}) > 1:
-            error = self.job.mismatch(self, number, entries)
+            error = self.job.failures.mismatch(self, number, entries)
             for arrival in arrivals:
                 arrival.work.settle(0.0, 0.0, None, error)
             return

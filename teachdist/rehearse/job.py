@@ -8,12 +8,10 @@ import sys
 
 import torch
 
-from teachdist.diagnose import verdict as judge
-from teachdist.diagnose.call_site import raised_at
-from teachdist.rehearse import verdict
 from teachdist.rehearse.clock import Clock, Modelled, Recorded, Recording
 from teachdist.rehearse.cuda_as_cpu import OnCpu, patch_cuda
-from teachdist.rehearse.errors import Hang, Mismatch, Released, Stopped, Verdict
+from teachdist.rehearse.errors import Stopped
+from teachdist.rehearse.failures import Failures
 from teachdist.rehearse.group import Group
 from teachdist.rehearse.machine import machine
 from teachdist.rehearse.model import Counting, device
@@ -54,9 +52,8 @@ class Job:
         self.swap = Swap(self.base)
         self.scheduler = Scheduler(self.swap, self._stuck, seed, timed)
         self.ranks = [Rank(number, clocks(), self) for number in range(ranks)]
-        self.failures = {}  # rank -> what it says, in the order of failing
+        self.failures = Failures(self)
         self.keep = []  # what C++ holds without holding its Python half
-        self.verdict = None
         self.traffic = {"inside": 0.0, "between": 0.0}  # bytes by kind of link
         self.calls = []  # (group, words, began, until, its number of ranks)
         self.memory = {}  # rank -> bytes of tensors at their peak, if they are counted
@@ -191,9 +188,9 @@ class Job:
             raise
         except SystemExit as error:
             if error.code not in (None, 0):
-                self.failed(rank, error)
+                self.failures.failed(rank, error)
         except BaseException as error:  # noqa: BLE001  it is told where the rehearsal was begun
-            self.failed(rank, error)
+            self.failures.failed(rank, error)
         finally:
             rank.over = True
 
@@ -238,6 +235,13 @@ class Job:
                 "is not in; or pass use_local_synchronization=True."
             )
 
+    def groups(self):
+        """All groups that there are."""
+        return self._groups.values()
+
+    def _stuck(self):
+        self.failures.stuck()
+
     def shelf(self, name, key):
         """The store that `key` names: one for all ranks that ask."""
         if (name, key) not in self._shelves:
@@ -258,81 +262,3 @@ class Job:
 
     def left(self, member):
         """A rank has left a group."""
-
-    # -- failing ---------------------------------------------------------------------------
-
-    def failed(self, rank, error):
-        """A rank's program has failed: free those who wait for it."""
-        rank.error = error
-        first = next(iter(self.failures.values()), None)
-        if isinstance(error, (Released, Verdict)) and (first or self.verdict):
-            return
-        lines = str(error).strip().splitlines()
-        why = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-        if ("CUDA" in why or "NVIDIA" in why) and not torch.cuda.is_available():
-            why += ' (there is no GPU here; rehearse with device_as="cpu")'
-        if site := raised_at(error):
-            why = f"{why.rstrip('.')}, at {site}"
-        self.failures[rank.number] = f"{rank} failed: {why}"
-        for member in rank.members:
-            self.break_group(member.group, self.failures[rank.number])
-
-    def recover(self):
-        """After a failure: every group meets anew; what was under way is forgotten."""
-        if not (self.failures or self.verdict):
-            return
-        self.failures.clear()
-        self.verdict = None
-        for rank in self.ranks:
-            rank.due.clear()
-        for group in self._groups.values():
-            group.recover()
-
-    def failed_in(self, group):
-        """What a failed rank of the group says, or None."""
-        for number, words in self.failures.items():
-            if number in group.ranks:
-                return words
-        return None
-
-    def break_group(self, group, message):
-        """End a group: all calls of it that wait end with the message."""
-        for member in group.members.values():
-            member.broken = member.broken or message
-        works = [a.work for meeting in group.meetings.values() for a in meeting.values()]
-        works += [posted.work for desk in group.desks.values() for posted in desk.posted]
-        group.meetings.clear()
-        group.desks.clear()
-        for work in works:
-            who = work.member.who(work.member.rank)
-            error = Released(f"{message} ({who} was released from {work.words}.)")
-            work.settle(0.0, 0.0, None, error)
-
-    def mismatch(self, group, number, entries):
-        """All ranks have come to a meeting, with calls that do not fit together."""
-        calls = {m.whose.number: dict(m.history) for m in group.members.values()}
-        by_rank = dict(zip(group.ranks, entries, strict=True))
-        title = next(iter(group.members.values())).title
-        text = judge.mismatch(title, number, by_rank, calls)
-        for member in group.members.values():
-            member.broken = member.broken or text
-        self.verdict = self.verdict or text
-        return Mismatch(text)
-
-    def _stuck(self):
-        """Nobody can go on."""
-        blocked = self.scheduler.blocked()
-        mains = [actor for actor in blocked if actor is actor.rank.actor]
-        if not mains:  # only helpers are left, like a daemon's threads when a process ends
-            for actor in blocked:
-                self.scheduler.kill(actor, Stopped())
-            return
-        first = next(iter(self.failures.values()), None)
-        if first is not None:
-            for actor in blocked:
-                self.scheduler.kill(actor, Released(f"{first} ({actor.rank} was released.)"))
-            return
-        words = verdict.hang(self)
-        self.verdict = self.verdict or words
-        for actor in blocked:
-            self.scheduler.kill(actor, Hang(words))

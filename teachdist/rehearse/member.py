@@ -103,7 +103,7 @@ class Member:
                 f'{words}: {self.who(self.rank)} has left group "{self.title}"'
             )
         if self.broken is None:
-            failed = self.job.failed_in(self.group)
+            failed = self.job.failures.within(self.group)
             if failed is not None:
                 self.broken = failed
         if self.broken is not None:
@@ -124,7 +124,7 @@ class Member:
             f'group "{self.title}"{number}: {self.who(self.rank)} gave up in {work.words}: nothing '
             f"came within the timeout of {limit} s. {where}"
         )
-        self.job.break_group(self.group, message)
+        self.job.failures.break_group(self.group, message)
         raise dist.DistBackendError(message)
 
 

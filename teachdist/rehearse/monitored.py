@@ -1,11 +1,11 @@
-"""The monitored barrier among virtual ranks: rank 0 waits, at most so long, and names who is missing.
+"""The monitored barrier among virtual ranks: rank 0 waits so long, and names who is missing.
 
 The texts are those of gloo, which users know; the waiting is in virtual time.
 """
 
 from teachdist.backend.p2p.monitored import _missing
 from teachdist.diagnose.call_site import call_site
-from teachdist.rehearse.scheduler import Signal
+from teachdist.rehearse.actors import Signal
 
 
 class Roll:

@@ -72,8 +72,8 @@ def without_values(rank, job):
             yield
         except DataDependentOutputException as error:
             raise CannotRehearse(
-                f"rehearse: the program looks at a value ({error}), as with tensor.item(), print or "
-                "an object collective; with values=False there are none"
+                f"rehearse: the program looks at a value ({error}), as with tensor.item(), print "
+                "or an object collective; with values=False there are none"
             ) from error
 
 

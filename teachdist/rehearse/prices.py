@@ -5,7 +5,6 @@ the one that is cheapest there. A message costs alpha and bytes x beta, and need
 to leave and the receiver's to arrive; ports may be shared by the ranks of a host.
 """
 
-import math
 from dataclasses import replace
 from functools import lru_cache
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from teachdist.rehearse.scheduler import Signal
+from teachdist.rehearse.actors import Signal
 from teachdist.rehearse.state import State
 
 
@@ -10,7 +10,8 @@ class Rank:
     """Rank `number` of a rehearsal.
 
     due: things that its own thread has to do next time it runs (completing futures: their
-    callbacks are the rank's code); stirred: notified when something is. members: its memberships in groups, in the order of joining.
+    callbacks are the rank's code); stirred: notified when something is. members: its memberships in
+    groups, in the order of joining. horizon: when the latest work is over that completed a future.
     """
 
     def __init__(self, number, clock, room):

@@ -35,18 +35,18 @@ def rehearse(
     `teachdist calibrate`; see `teachdist.rehearse.machine`. init: have the default group ready when
     the function begins; False for functions that call init_process_group. seed: 0 always takes the
     first of several possible orders, other numbers other orders. clock: how long computing takes:
-    "measured" on this machine; "recorded" in a first run, so that the second, which is answered, can be
-    repeated bit for bit (give its `.recording` here); or "modelled" for `device`, "h100", "a100" or a
-    `teachdist.rehearse.model.Device`. device_as: "cpu" has
+    "measured" on this machine; "recorded" in a first run, so that the second, which is answered,
+    can be repeated bit for bit (give its `.recording` here); or "modelled" for `device`: "h100",
+    "a100" or a `teachdist.rehearse.model.Device`. device_as: "cpu" has
     programs for CUDA run on the CPU. values: False for tensors without values (large models).
 
     Raises:
         RehearsalError: a rank raised, or no rank could go on. Its text has all ranks' words.
     """
     if clock == "recorded":
-        how = dict(ranks=ranks, topology=topology, init=init, seed=seed, device_as=device_as)
-        first = rehearse(function, *args, **how, values=values, backend=backend, **kwargs)
-        clock = first.recording
+        how = {"ranks": ranks, "topology": topology, "init": init, "seed": seed}
+        how |= {"device_as": device_as, "values": values, "backend": backend}
+        clock = rehearse(function, *args, **how, **kwargs).recording
     job = make_job(ranks, topology, seed, clock, device_as, values, device)
 
     def main(rank):
@@ -107,17 +107,17 @@ def finished(job):
 def failure(job, answer):
     """One error for the failures of all ranks: the cause first."""
     errors = {rank.number: rank.error for rank in job.ranks if rank.error is not None}
-    if job.failures:
-        first = next(iter(job.failures))
+    if job.failures.words:
+        first = next(iter(job.failures.words))
         alike = {}
-        for number, words in job.failures.items():
+        for number, words in job.failures.words.items():
             alike.setdefault(words.removeprefix(f"rank {number} "), []).append(number)
         lines = [f"{ranks_words(ranks)} {words}" for words, ranks in alike.items()]
     else:
         first = next(iter(errors))
         lines = [str(errors[first])]
-    released = [n for n in errors if n not in job.failures and n != first]
-    if released and job.failures:
+    released = [n for n in errors if n not in job.failures.words and n != first]
+    if released and job.failures.words:
         lines.append(f"{ranks_words(released)} {'was' if len(released) == 1 else 'were'} released.")
     error = RehearsalError("\n".join(lines), errors, answer)
     error.__cause__ = errors[first]

@@ -23,70 +23,16 @@ clocks never are the same, and the order must not depend on them: there who came
 and alarms ring only when nobody else can run.
 """
 
-import _thread
 import contextlib
 import heapq
 import itertools
 import random
 import threading
-import time
 from collections import deque
 
+from teachdist.rehearse.actors import Actor, Signal, Waiting
 from teachdist.rehearse.errors import Stopped
-
-
-class Signal:
-    """Something that threads wait for. Who makes it true calls `notify`."""
-
-    __slots__ = ("waiting",)
-
-    def __init__(self):
-        self.waiting = []
-
-    def notify(self):
-        """Let those who wait here look again; it is not earlier there than here."""
-        waiting, self.waiting = self.waiting, []
-        for actor in waiting:
-            actor.wait.heard(actor.scheduler.running)
-            actor.scheduler.ready(actor)
-
-
-class Actor:
-    """One thread of one rank; `rank` is a `ranks.Rank`.
-
-    wait: what it waits for, as a `Waiting`; None while it can run. killed: an exception that it
-    raises as soon as it runs again.
-    """
-
-    def __init__(self, scheduler, rank, name):
-        self.scheduler, self.rank, self.name = scheduler, rank, name
-        self.baton = _thread.allocate_lock()  # threading's may be one that waits for batons
-        self.baton.acquire()
-        self.thread = None
-        self.wait = None
-        self.killed = None
-        self.queued = False
-        self.over = False
-        self.ended = Signal()
-
-
-class Waiting:
-    """Why a thread waits. what: words. patient: its end by time is only a safety net.
-
-    rang: whether its alarm has ended it. until: when that would be. news: the latest time at which
-    somebody notified it, and which rank that was.
-    """
-
-    __slots__ = ("news", "patient", "rang", "subject", "until", "what")
-
-    def __init__(self, what, patient, subject, until):
-        self.what, self.patient, self.subject, self.until = what, patient, subject, until
-        self.rang, self.news = False, (0.0, None)
-
-    def heard(self, actor):
-        """Something happened that it waits for, by the thread that runs."""
-        if actor is not None and actor.rank.clock.time > self.news[0]:
-            self.news = actor.rank.clock.time, actor.rank.number
+from teachdist.rehearse.watchdog import Watchdog
 
 
 class Scheduler:
@@ -355,49 +301,3 @@ class Scheduler:
         """Have a waiting thread raise `error`."""
         actor.killed = error
         self.ready(actor)
-
-
-class Watchdog:
-    """Sees when the running thread stands still without having passed the baton.
-
-    That is a wait which the rehearsal does not know of: a lock taken in C++, a socket, a process.
-    """
-
-    PATIENCE = 20.0
-
-    def __init__(self, scheduler):
-        self._scheduler = scheduler
-        self._seen = (None, None, 0.0)
-
-    def look(self):
-        """Called now and then by the thread that waits for all."""
-        actor = self._scheduler.running
-        if actor is None or actor.thread.ident is None:
-            return
-        state = actor, self._scheduler.switches, _cpu(actor.thread)
-        now = time.monotonic()
-        if state[:2] != self._seen[:2] or state[2] > self._seen[2] + 0.01:
-            self._seen, self._since = state, now
-        elif now - self._since > self.PATIENCE:
-            self._since = now
-            from teachdist.rehearse.verdict import standing
-
-            standing(actor, self.PATIENCE)
-
-    def interrupt(self):
-        """Raise KeyboardInterrupt in the thread that runs."""
-        import ctypes
-
-        actor = self._scheduler.running
-        if actor is not None and not actor.over and actor.thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(actor.thread.ident), ctypes.py_object(Stopped)
-            )
-
-
-def _cpu(thread):
-    """CPU seconds of a thread so far."""
-    try:
-        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
-    except OSError:  # it has just ended
-        return 0.0

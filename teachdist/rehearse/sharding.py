@@ -20,7 +20,7 @@ from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 _PLAIN = (bool, int, float, complex, str, type(None))
 
 
-class Unknown(Exception):  # noqa: N818  it ends a search, and no program
+class Unknown(Exception):
     """Something whose part in the answer is not known."""
 
 

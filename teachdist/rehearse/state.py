@@ -169,6 +169,7 @@ class Swap:
         self._marks = {name: kind.mark() for name, kind in LAZY.items()}
 
     def __call__(self, rank):
+        """Have the process be that of `rank`."""
         state = rank.state
         if state is not self._installed:
             self._exchange(state)

@@ -7,7 +7,7 @@ HashStore is of one rank alone, as it would be of one process.
 
 from torch.distributed import DistStoreError, QueueEmptyError
 
-from teachdist.rehearse.scheduler import Signal
+from teachdist.rehearse.actors import Signal
 from teachdist.stores.base import Store, blob, integer, text, texts, timed_out
 from teachdist.stores.table import NotACounterError, Table
 

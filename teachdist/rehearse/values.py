@@ -97,7 +97,7 @@ def scatter_whole(calls):
 
 def _shared(call, one, other):
     return CannotRehearse(
-        f"{call.words}: ranks {one} and {other} give one and the same tensor to write to. Ranks are "
-        "threads of one process here, so what a function finds outside itself is shared; on real "
-        "ranks each has its own. Make the tensor inside the function."
+        f"{call.words}: ranks {one} and {other} give one and the same tensor to write to. Ranks "
+        "are threads of one process here, so what a function finds outside itself is shared; on "
+        "real ranks each has its own. Make the tensor inside the function."
     )

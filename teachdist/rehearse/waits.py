@@ -15,7 +15,7 @@ import time
 
 import torch
 
-from teachdist.rehearse.scheduler import Signal
+from teachdist.rehearse.actors import Signal
 from teachdist.rehearse.work import wait_for_future
 
 _allocate = _thread.allocate_lock

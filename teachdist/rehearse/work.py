@@ -17,7 +17,7 @@ import contextlib
 import torch
 
 from teachdist.backend.work import Work, asked
-from teachdist.rehearse.scheduler import Signal
+from teachdist.rehearse.actors import Signal
 
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 

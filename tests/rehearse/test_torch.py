@@ -1,4 +1,4 @@
-"""What torch.distributed has beside the programs: groups, meshes, objects, futures, random numbers."""
+"""What torch.distributed has beside the programs: groups, meshes, objects, futures, and so on."""
 
 import os
 import random
