@@ -11,7 +11,7 @@ from teachdist.backend.calls import binding
 from teachdist.backend.calls.binding import _call
 from teachdist.backend.calls.call import describe, name_of
 from teachdist.backend.calls.checks import check, check_output, check_whole, one, same_count
-from teachdist.backend.calls.flat import flat, room
+from teachdist.backend.calls.flat import cut, flat, room
 from teachdist.backend.calls.reduce_ops import reducer, short
 from teachdist.backend.execution.options import Options
 from teachdist.rehearse import point_to_point
@@ -90,6 +90,8 @@ class Rehearsed(Backend):
         call = _call("all_gather", describe("all_gather", tensor), tensor, outputs, size)
         call.nbytes *= size
         call.agree = short(tensor.dtype), tensor.numel(), "each"
+        rank, source = self.member.rank, flat(tensor)
+        call.bind = lambda k: ({rank: source}, {s: flat(t) for s, t in enumerate(outputs)})
         call.whole, call.parts = gather_lists, (outputs, tensor.detach())
         return call
 
@@ -103,6 +105,8 @@ class Rehearsed(Backend):
         out, source = room(output), flat(tensor)
         call = _call("all_gather", describe(op, tensor), source, [output], size)
         call.nbytes = output.numel() * output.element_size()
+        rank = self.member.rank
+        call.bind = lambda k: ({rank: source}, dict(enumerate(cut(out, size))))
         call.whole, call.parts = gather_whole, (out, source)
         call.writes(output, out)
         return call
@@ -118,6 +122,8 @@ class Rehearsed(Backend):
         call = _call("reduce_scatter", words, out, [output], size, reducer=how)
         call.nbytes = tensor.numel() * tensor.element_size()
         call.agree = short(output.dtype), output.numel()
+        rank = self.member.rank
+        call.bind = lambda k: (dict(enumerate(cut(how.before(source, size), size))), {rank: out})
         call.whole, call.parts = scatter_whole, (out, source)
         call.after = [out]
         call.writes(output, out)

@@ -68,7 +68,7 @@ class Group:
         error = None
         if self.job.values:
             try:
-                carry_out(calls, self.ranks)
+                carry_out(calls, self.ranks, entries[0].how, self.hosts)
             except Exception as failed:  # noqa: BLE001  each rank's call ends with it
                 error = failed
         last = max(range(self.size), key=lambda rank: (arrivals[rank].time, rank))

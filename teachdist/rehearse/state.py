@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch.distributed import distributed_c10d as c10d
 
+from teachdist.backend.execution import options
 from teachdist.tracing import record
 
 TORCHS_SEED = 67280421310721  # with which every new process begins
@@ -63,6 +64,7 @@ class State:
         self.generator = None
         self.dtype = None
         self.tracers = []  # the open traces, see `tracing.record`
+        self.used = []  # the algorithms of `teachdist.use`
         self.lazy = {}
         self.modules = {}  # those of the program's own folder
 
@@ -97,7 +99,7 @@ class State:
     def put(self):
         """Give the process this rank's."""
         c10d._world = self.world
-        record._tracers = self.tracers
+        record._tracers, options._used = self.tracers, self.used
         os.environ._data = self.environment
         os.environb._data = self.environment
         sys.argv = self.argv
@@ -114,7 +116,7 @@ class Base(State):
     def __init__(self, seed):
         super().__init__()
         self.world = c10d._world
-        self.tracers = record._tracers
+        self.tracers, self.used = record._tracers, options._used
         self.environment = os.environ._data
         self.take()
         before = torch.default_generator.get_state()

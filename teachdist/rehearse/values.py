@@ -4,7 +4,7 @@
 it must hold at the end, as sets of contributors. That is all that is needed to compute the result,
 without any algorithm: a chunk that one rank contributed to is copied, one with several contributors
 is combined in order of rank. So sums are not in the order in which a ring would add them up; for
-that see `collectives/algorithm.py`.
+that see `rounds.py`.
 
 What many ranks must hold is computed once, however many ranks there are.
 """
@@ -13,15 +13,20 @@ import torch
 
 from teachdist.collectives.schedule import DEFINITIONS, members
 from teachdist.rehearse.errors import CannotRehearse
+from teachdist.rehearse.rounds import MOST, carry_out_rounds
 
 
-def carry_out(calls, ranks):
+def carry_out(calls, ranks, how="", hosts=()):
     """Compute a collective. calls: the `Call` of each rank, in order of rank in the group.
 
-    ranks: their numbers in the job, for messages.
+    ranks: their numbers in the job, for messages. how: the algorithm that the program has chosen.
     """
     with torch.no_grad():
-        if calls[0].op != "barrier":
+        if calls[0].op == "barrier":
+            pass
+        elif how and len(calls) <= MOST:
+            carry_out_rounds(calls, how, hosts)
+        else:
             whole = getattr(calls[0], "whole", None)
             if whole is None:
                 _by_definition(calls, ranks)
