@@ -59,6 +59,8 @@ def patch_sharding(patches, job):
             return original(propagator, schema)
 
     patches.attribute(propagator, "propagate_op_sharding_non_cached", propagate)
+    kept = type(propagator.propagate_op_sharding)  # torch's cache, one per thread
+    patches.attribute(propagator, "propagate_op_sharding", kept(propagate))
 
 
 def _key(value, meshes):
