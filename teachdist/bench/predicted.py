@@ -3,9 +3,8 @@
     teachdist bench --predicted                # 2 and 4 ranks, ours and gloo
     teachdist bench --predicted --ranks 2 --backends teachdist
 
-First the links are measured, two ranks playing ping-pong, for each backend; then each program is
-rehearsed on a machine with these links and this machine's processors, with the recorded clock, and
-run on real ranks. Both tell the median of their steps' times, by time.perf_counter(), on the rank
+First two ranks measure the machine under each backend (`calibrated`); then each program is rehearsed
+on it, with the recorded clock, and run on real ranks. Both tell the median of their steps' times, by time.perf_counter(), on the rank
 that took longest. Of several real runs the median counts, and their range is shown.
 
 This says what a prediction is worth on a machine whose links are known. It says nothing of GPUs.
@@ -88,17 +87,80 @@ def timed(name):
     return statistics.median(seconds)
 
 
-def links(backend):
-    """The Topology of this machine's ranks under a backend."""
+def computing():
+    """Median seconds of a fixed piece of computing, on one thread, without communication."""
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    net = nn.Sequential(*[nn.Linear(512, 512) for _ in range(6)])
+    inputs, seconds = torch.randn(32, 512), []
+    for _ in range(40):
+        began = time.perf_counter()
+        net(inputs).square().mean().backward()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[10:])
+
+
+def collective(op, nbytes):
+    """Median seconds of a collective that is asked for with `nbytes` in all."""
+    import torch
+    import torch.distributed as dist
+
+    whole = torch.ones(nbytes // 4)
+    part = torch.ones(whole.numel() // dist.get_world_size())
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(whole),
+        "broadcast": lambda: dist.broadcast(whole, 0),
+        "all_gather": lambda: dist.all_gather_single(whole, part),
+        "reduce_scatter": lambda: dist.reduce_scatter_single(part, whole),
+    }
+    seconds = []
+    for _ in range(30):
+        dist.barrier()
+        began = time.perf_counter()
+        calls[op]()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[10:])
+
+
+OPS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter")
+
+
+def calibrated(backend):
+    """This box as a `Machine`, for ranks under a backend: what two ranks of it measure.
+
+    Links by ping-pong; what a collective takes beyond its messages, and how much longer those take
+    in it, by a small and a large one of each kind; how much slower two ranks compute than one.
+    """
+    from dataclasses import replace
+
     from teachdist.bench.calibrate import combining, ping_pong
     from teachdist.collectives import Topology
     from teachdist.notebook import Cluster
+    from teachdist.rehearse.machine import this_box
+    from teachdist.rehearse.prices import Prices
 
+    small, large = 8, 1 << 20
     with Cluster(2, backend) as cluster:
         samples = cluster.run(ping_pong)[0]
         gamma = cluster.run(combining)[0]
+        beside = statistics.median(cluster.run(computing))
+        took = {
+            op: [max(cluster.run(collective, op, size)) for size in (small, large)] for op in OPS
+        }
+    with Cluster(1) as cluster:
+        alone = cluster.run(computing)[0]
     shared = backend == "teachdist"
-    return Topology.measured(samples, gamma=gamma, name=f"here, {backend}", shared=shared)
+    name = f"here, {backend}"
+    made = this_box(Topology.measured(samples, gamma=gamma, name=name, shared=shared))
+    prices = Prices(made, 2)
+    found = {}
+    for op, (least, most) in took.items():
+        low, high = (prices.seconds(op, "", size, 2, (0, 0)) for size in (small, large))
+        slower = max(0.1, (most - least) / (high - low))
+        found[op] = max(0.0, least - slower * low), slower
+    return replace(made, factor=max(1.0, beside / alone), collectives=found)
 
 
 def measured(names, ranks, backend):
@@ -113,12 +175,11 @@ def measured(names, ranks, backend):
     return found
 
 
-def predicted(name, ranks, topology):
+def predicted(name, ranks, machine):
     """Seconds of a step by rehearsal."""
     from teachdist import rehearse
-    from teachdist.rehearse.machine import this_box
 
-    answer = rehearse(timed, name, ranks=ranks, topology=this_box(topology), clock="recorded")
+    answer = rehearse(timed, name, ranks=ranks, topology=machine, clock="recorded")
     return max(answer.results)
 
 
@@ -132,11 +193,11 @@ def main(argv=None):
     print(f"{'backend':10} ranks  {'program':16}  predicted   measured (its runs)           off by")
     off = []
     for backend in given.backends:
-        topology = links(backend)
+        machine = calibrated(backend)
         for ranks in given.ranks:
             real = measured(given.programs, ranks, backend)
             for name in given.programs:
-                seconds, runs = predicted(name, ranks, topology), real[name]
+                seconds, runs = predicted(name, ranks, machine), real[name]
                 middle = statistics.median(runs)
                 off.append(seconds / middle - 1)
                 print(

@@ -13,13 +13,14 @@ asked for, and nobody sleeps.
 Three ways to know how long computing takes:
 
     measured   the CPU time of this run. It differs from run to run.
-    recorded   what an earlier run took for the same stretch of code, the least of all ranks that
-               ran it: other programs on the machine can only make it longer. The same in each run.
+    recorded   what an earlier run took for the same stretch of code, the median of all ranks that
+               ran it. The same in each run.
     modelled   what the operations would take on a device, by their FLOPs and bytes (`model.py`).
 """
 
 import contextlib
 import json
+import statistics
 import time
 from pathlib import Path
 
@@ -42,6 +43,7 @@ class Clock:
         self.inside = 0
         self.stretches = []
         self._stretch = 0.0
+        self._shared = 0.0  # of what was computed, see `share`
         self._call = ""
         self._factor = factor
         self._from = None
@@ -111,6 +113,17 @@ class Clock:
         if seconds > 0.0:
             self._add("compute", self.time + seconds, "")
 
+    def share(self, since, seconds):
+        """Of `seconds` of communication, those that computing seemed to hide.
+
+        since: what had been computed when it began. What one communication has taken another
+        cannot take again.
+        """
+        before = max(since, self._shared)
+        hidden = min(seconds, max(0.0, self.spent["compute"] - before))
+        self._shared = before + hidden
+        return hidden
+
     # -- everything else -------------------------------------------------------------------
 
     def advance(self, until, kind, words="", culprit=None):
@@ -135,15 +148,15 @@ class Recording:
     """How long each stretch of computing took, from a measured run; give it as `clock=`.
 
     A stretch is what a rank computes between two entries into the rehearsal. It is known by its
-    number and the call before it; of the ranks that ran the same the least counts.
+    number and the call before it; of the ranks that ran the same the median counts.
     """
 
     def __init__(self, ranks=()):
-        self.seconds = {}
+        found = {}
         for rank in ranks:
             for number, (seconds, call) in enumerate(rank.clock.stretches):
-                key = number, call
-                self.seconds[key] = min(seconds, self.seconds.get(key, seconds))
+                found.setdefault((number, call), []).append(seconds)
+        self.seconds = {key: statistics.median_low(times) for key, times in found.items()}
 
     def save(self, path):
         """Keep it as JSON."""

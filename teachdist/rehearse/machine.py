@@ -21,7 +21,7 @@ Nobody has compared a rehearsal with such machines yet. What they are good for i
 import json
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from teachdist.collectives import Topology
@@ -37,12 +37,15 @@ class Machine:
     ports: network ports of a host, None for one per rank. factor: how much longer computing takes
     there than here. processors: of a host, if they do both, computing and communicating, for all of
     its ranks, as without GPUs; then nothing is hidden behind anything (`crowd`, `Prices`).
+    collectives: {name: (seconds that a backend takes for each beside its messages, how much longer
+    than by the model those take under it)}; `bench/predicted.py` measures them.
     """
 
     topology: Topology
     ports: int | None = None
     factor: float = 1.0
     processors: int | None = None
+    collectives: dict = field(default_factory=dict, hash=False)
 
     def host(self, rank):
         """The host of a rank."""

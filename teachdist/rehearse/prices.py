@@ -21,7 +21,8 @@ class Prices:
 
     def __init__(self, machine, ranks):
         self._machine = machine
-        self._topology = _slowed(machine.topology, machine.crowd(ranks))
+        self._crowd = machine.crowd(ranks)
+        self._topology = _slowed(machine.topology, self._crowd)
         self._contention = machine.contention()
         self._out, self._in = {}, {}  # port -> when it is free
         self._known = {}
@@ -37,7 +38,9 @@ class Prices:
 
     def seconds(self, op, how, nbytes, size, layout):
         """The price of `op` by algorithm `how` ("" for the best) on ranks placed by `layout`."""
-        return self._best(op, how, nbytes, size, layout)[0]
+        model = self._best(op, how, nbytes, size, layout)[0]
+        per_call, slower = self._machine.collectives.get(op, (0.0, 1.0))
+        return self._crowd * per_call + slower * model
 
     def _best(self, op, how, nbytes, size, layout):
         """(seconds, name) of the cheapest algorithm."""

@@ -1,9 +1,9 @@
 """A collective by its algorithm: the rounds of all ranks, on their tensors, in one place.
 
 Sums come out in the algorithm's own order, as on real ranks; and a wrong algorithm gives wrong
-values. So this is how a call is carried out whose algorithm the program has chosen (`teachdist.use`,
-Options, the environment). Among many ranks it would take too long: there, and where nobody has
-chosen, the definition computes the values (`values.py`).
+values. So this is how a call is carried out whose algorithm the program has chosen (by
+`teachdist.use`, Options, the environment). Among many ranks it would take too long: there, and
+where nobody has chosen, the definition computes the values (`values.py`).
 
 The rules are those of `collectives`: sends read what was there before the round; what comes from
 several ranks into one chunk is combined in order of rank, the receiver's own in its place.

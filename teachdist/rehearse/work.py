@@ -36,6 +36,7 @@ class VirtualWork(Work):
         self.signal = Signal()
         self.began = self.until = 0.0
         self.culprit = None
+        self._computed = self.rank.clock.spent["compute"]  # when it was asked for
         self._close = closing
         self._polls = 0
 
@@ -92,7 +93,8 @@ class VirtualWork(Work):
         clock.advance(self.began, "wait", self.words, self.culprit)
         if self.member.job.machine.processors is not None:
             # The processors that computed meanwhile had to communicate as well.
-            self.until = max(self.until, clock.time + self.until - self.began)
+            hidden = clock.share(self._computed, self.until - self.began)
+            self.until = max(self.until, clock.time) + hidden
             self.began = self.until
         clock.advance(self.until, "transfer", self.words)
 
