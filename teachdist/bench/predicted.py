@@ -3,9 +3,10 @@
     teachdist bench --predicted                # 2 and 4 ranks, ours and gloo
     teachdist bench --predicted --ranks 2 --backends teachdist
 
-First two ranks measure the machine under each backend (`calibrated`); then each program is rehearsed
-on it, with the recorded clock, and run on real ranks. Both tell the median of their steps' times, by time.perf_counter(), on the rank
-that took longest. Of several real runs the median counts, and their range is shown.
+First two ranks measure the machine under each backend (`calibrated`); then each program is
+rehearsed on it, with the recorded clock, and run on real ranks. Both tell the median of their
+steps' times, by time.perf_counter(), on the rank that took longest. Of several real runs the median
+counts, and their range is shown.
 
 This says what a prediction is worth on a machine whose links are known. It says nothing of GPUs.
 """

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch.distributed.algorithms.join import Join
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -179,3 +180,20 @@ def test_a_program_that_makes_its_groups_again():
         return totals
 
     assert rehearse(program, ranks=3, init=False).results == [[3.0, 3.0]] * 3
+
+
+def test_uneven_shards_have_their_own_sizes_though_ranks_share_what_dtensor_found():
+    def program():
+        mesh = dist.init_device_mesh("cpu", (4,))
+        whole = torch.arange(70.0).reshape(7, 10)
+        found = []
+        for place in (0, 1):
+            part = distribute_tensor(whole, mesh, [Shard(place)])
+            found.append(torch.equal((part.t() @ part).full_tensor(), whole.t() @ whole))
+            found.append(torch.equal(part.sum(0).full_tensor(), whole.sum(0)))
+            found.append(tuple(part.new_zeros(7, 10).to_local().shape))
+        return found
+
+    results = rehearse(program, ranks=4).results
+    assert results[0] == results[2] == [True, True, (2, 10), True, True, (7, 3)]
+    assert results[3] == [True, True, (1, 10), True, True, (7, 1)]
