@@ -188,6 +188,9 @@ class Scheduler:
 
     def _alarm(self, seconds, actor, waiting):
         due = self.now() + max(seconds, 0.0)
+        if len(self._alarms) > 1000 + 4 * len(self._actors):  # most were for waits that are over
+            self._alarms = [alarm for alarm in self._alarms if alarm[2].wait is alarm[3]]
+            heapq.heapify(self._alarms)
         heapq.heappush(self._alarms, (due, next(self._numbers), actor, waiting))
         self._urgent += not waiting.patient
 
