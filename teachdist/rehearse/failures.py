@@ -63,7 +63,8 @@ class Failures:
         for member in group.members.values():
             member.broken = member.broken or message
         works = [a.work for meeting in group.meetings.values() for a in meeting.values()]
-        works += [posted.work for desk in group.desks.values() for posted in desk.posted]
+        for desk in group.desks.values():
+            works += [one.work for one in (*desk.posted, *desk.unexpected) if not one.work.over]
         group.meetings.clear()
         group.desks.clear()
         for work in works:

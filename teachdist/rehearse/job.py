@@ -47,6 +47,7 @@ class Job:
         self.prices = Prices(self.machine, ranks)
         self.seed = seed
         self.values = how.get("values", True)
+        self.buffers = how.get("buffers", True)  # whether a send may be over before its receive
         self.device_as = how.get("device_as")
         self.base = Base(seed)
         self.swap = Swap(self.base)
@@ -55,6 +56,7 @@ class Job:
         self.failures = Failures(self)
         self.keep = []  # what C++ holds without holding its Python half
         self.traffic = {"inside": 0.0, "between": 0.0}  # bytes by kind of link
+        self.matches = []  # (send, receive, ranks in the group), in the order in which they met
         self.calls = []  # (group, words, began, until, its number of ranks)
         self.memory = {}  # rank -> bytes of tensors at their peak, if they are counted
         self.stays = False  # whether ranks that are done may be given more to do

@@ -4,8 +4,9 @@ Messages and receives meet at the receiver's desk, as MPI has it: receives that 
 messages that nobody has asked for yet are *unexpected*; the first that fit each other match, by
 source and tag, in the order in which they were sent.
 
-A send is buffered: its values are copied and it is over once the port has let it go. Whether it
-is, is asked of the scheduler (`buffered`), so that other rules can have it wait for its receive.
+A send is buffered: its values are copied and it is over once the port has let it go. Where the job
+has no buffers it waits for its receive, as NCCL's do, and programs in which everybody sends first
+come to a stop.
 """
 
 from dataclasses import dataclass, field
@@ -24,15 +25,20 @@ from teachdist.rehearse.work import VirtualWork
 
 @dataclass(eq=False)
 class Message:
-    """A send: `times` are when it left, when its port was free again and when it arrived."""
+    """A send, posted at a time of the sender's clock.
+
+    times: when it left, when its port was free again and when it arrived; None until it is matched
+    if there are no buffers.
+    """
 
     source: int
     tag: int
     dtype: object
     count: int
     values: object
-    times: tuple
+    posted: float
     work: VirtualWork
+    times: tuple | None = None
 
 
 @dataclass(eq=False)
@@ -42,6 +48,7 @@ class Receive:
     source: int | None
     tag: int
     tensor: object
+    posted: float
     work: VirtualWork
 
 
@@ -64,13 +71,13 @@ def send(member, tensor, dst, tag):
         words = describe("send", tensor, f"dst={member.who(dst)}", f"tag={tag}")
         work = _work(member, words, [tensor], closing, dst)
         values = flat(tensor)
-        if job.values and is_view_of(values, tensor):
+        if job.values and job.buffers and is_view_of(values, tensor):
             values = values.clone()
         nbytes = tensor.numel() * tensor.element_size()
         ranks = member.group.ranks
-        times = job.prices.message(ranks[member.rank], ranks[dst], nbytes, clock.time)
-        message = Message(member.rank, tag, tensor.dtype, tensor.numel(), values, times, work)
-        work.settle(times[0], times[1])
+        message = Message(member.rank, tag, tensor.dtype, tensor.numel(), values, clock.time, work)
+        if job.buffers:
+            _leave(member.group, message, dst, clock.time)
         job.record_message(ranks[member.rank], ranks[dst], nbytes)
         _deliver(member.group, dst, message)
     finally:
@@ -94,7 +101,7 @@ def receive(member, tensor, src, tag):
         source = "any" if src is None else member.who(src)
         words = describe("recv", tensor, f"src={source}", f"tag={tag}")
         work = _work(member, words, [tensor], closing, src)
-        _post(member.group, member.rank, Receive(src, tag, tensor, work), member.job)
+        _post(member.group, member.rank, Receive(src, tag, tensor, clock.time, work), member.job)
     finally:
         clock.leave()
     return work
@@ -106,6 +113,14 @@ def _work(member, words, outputs, closing, peer):
     entry = member.entry(f"{words} at {call_site(4)}", member.mails, (), mail=True)
     member.whose.clock.at(entry)
     return VirtualWork(outputs, member, entry.call, (member, entry, peer), closing)
+
+
+def _leave(group, message, dst, now):
+    """The message leaves at `now`, and the send is over when its port is free again."""
+    nbytes = message.count * message.dtype.itemsize
+    ends = group.ranks[message.source], group.ranks[dst]
+    message.times = group.job.prices.message(*ends, nbytes, now)
+    message.work.settle(message.times[0], message.times[1])
 
 
 def _desk(group, rank):
@@ -144,6 +159,9 @@ def _fit(receive, message):
 def _hand_over(group, receive, message):
     tensor, work = receive.tensor, receive.work
     work.source = message.source
+    if message.times is None:
+        _leave(group, message, work.member.rank, max(message.posted, receive.posted))
+    group.job.matches.append((message.work.words, work.words, message.source, work.member.rank))
     left, _, arrived = message.times
     culprit = group.ranks[message.source]
     if message.dtype != tensor.dtype or message.count != tensor.numel():

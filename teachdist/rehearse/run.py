@@ -22,6 +22,7 @@ def rehearse(
     device=None,
     device_as=None,
     values=True,
+    buffers=True,
     backend="teachdist",
     **kwargs,
 ):
@@ -39,15 +40,16 @@ def rehearse(
     can be repeated bit for bit (give its `.recording` here); or "modelled" for `device`: "h100",
     "a100" or a `teachdist.rehearse.model.Device`. device_as: "cpu" has
     programs for CUDA run on the CPU. values: False for tensors without values (large models).
+    buffers: False has each send wait for its receive, as with NCCL.
 
     Raises:
         RehearsalError: a rank raised, or no rank could go on. Its text has all ranks' words.
     """
     if clock == "recorded":
         how = {"ranks": ranks, "topology": topology, "init": init, "seed": seed}
-        how |= {"device_as": device_as, "values": values, "backend": backend}
+        how |= {"device_as": device_as, "values": values, "backend": backend, "buffers": buffers}
         clock = rehearse(function, *args, **how, **kwargs).recording
-    job = make_job(ranks, topology, seed, clock, device_as, values, device)
+    job = make_job(ranks, topology, seed, clock, device_as, values, device, buffers)
 
     def main(rank):
         mine = copy.deepcopy((args, kwargs))
@@ -59,11 +61,21 @@ def rehearse(
         return finished(job)
 
 
-def make_job(ranks, topology, seed=0, clock="measured", device_as=None, values=True, device=None):
+def make_job(
+    ranks,
+    topology,
+    seed=0,
+    clock="measured",
+    device_as=None,
+    values=True,
+    device=None,
+    buffers=True,
+):
     """The Job for what `rehearse` was given."""
     if ranks < 1:
         raise ValueError(f"rehearse: ranks must be at least 1, got {ranks}")
-    return Job(ranks, topology, seed, clock, device_as=device_as, values=values, device=device)
+    how = {"device_as": device_as, "values": values, "device": device, "buffers": buffers}
+    return Job(ranks, topology, seed, clock, **how)
 
 
 def environment(rank, size, per_host):

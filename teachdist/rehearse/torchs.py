@@ -30,6 +30,9 @@ def patch_torch(patches, job):
     registry = torch._C._distributed_c10d
     registry._set_thread_isolation_mode(True)
     patches.callback(registry._set_thread_isolation_mode, False)
+    if dist.get_debug_level() == dist.DebugLevel.DETAIL:  # it would wrap all groups in real gloo's
+        patches.callback(dist.set_debug_level, dist.DebugLevel.DETAIL)
+        dist.set_debug_level(dist.DebugLevel.INFO)
     for name in BACKENDS:
         plugin = c10d.Backend._BackendPlugin(creator(job, name), True)
         patches.item(c10d.Backend._plugins, name.upper(), plugin)

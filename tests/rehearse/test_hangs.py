@@ -1,6 +1,7 @@
 """A hang is told at once, with the sentence of real ranks; failing ranks free the others."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -23,6 +24,35 @@ def test_both_receive_first():
     words = told(program, ranks=2)
     assert "ranks 0 and 1 wait for each other: rank 0 waits in recv(float32[2], src=rank 1" in words
     assert "test_hangs.py:" in words
+
+
+def test_both_send_first_is_seen_without_buffers():
+    def program():
+        other = 1 - dist.get_rank()
+        dist.send(torch.ones(2), other)
+        dist.recv(torch.ones(2), other)
+
+    rehearse(program, ranks=2)
+    assert "ranks 0 and 1 wait for each other: rank 0 waits in send(float32[2], dst=rank 1" in told(
+        program, ranks=2, buffers=False
+    )
+
+
+def test_a_send_without_buffers_is_over_with_its_receive():
+    def program():
+        value = torch.full((2,), float(dist.get_rank()))
+        if dist.get_rank() == 0:
+            work = dist.isend(value, 1)
+            work.wait()
+            value.fill_(9)
+            return None
+        time.sleep(5)
+        dist.recv(value, 0)
+        return value.tolist()
+
+    answer = rehearse(program, ranks=2, buffers=False, clock="modelled")
+    assert answer.results == [None, [0.0, 0.0]]
+    assert answer.clocks[0].time > 5
 
 
 def test_a_rank_is_missing():
