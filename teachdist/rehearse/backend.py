@@ -32,7 +32,9 @@ class Rehearsed(Backend):
         actor = job.scheduler.me()
         group = job.group(actor.rank, name, ranks)
         limit = timeout.total_seconds() if timeout else 1800.0
-        self.member = Member(job, actor.rank, group, rank, name, limit, self._options)
+        self.member = self.communicator = Member(
+            job, actor.rank, group, rank, name, limit, self._options
+        )
         job.keep.append(self)
 
     def getBackendName(self):  # noqa: N802  torch's name

@@ -7,8 +7,8 @@ nobody can go on, all who wait are told who waits for whom.
 
 import torch
 
-from teachdist.diagnose import verdict as judge
 from teachdist.diagnose.call_site import raised_at
+from teachdist.diagnose.verdict import mismatch as words_of_mismatch
 from teachdist.rehearse.errors import Hang, Mismatch, Released, Stopped, Verdict
 from teachdist.rehearse.verdict import hang
 
@@ -77,7 +77,7 @@ class Failures:
         calls = {m.whose.number: dict(m.history) for m in group.members.values()}
         by_rank = dict(zip(group.ranks, entries, strict=True))
         title = next(iter(group.members.values())).title
-        text = judge.mismatch(title, number, by_rank, calls)
+        text = words_of_mismatch(title, number, by_rank, calls)
         for member in group.members.values():
             member.broken = member.broken or text
         self.verdict = self.verdict or text
@@ -96,7 +96,10 @@ class Failures:
             for actor in blocked:
                 self._job.scheduler.kill(actor, Released(f"{first} ({actor.rank} was released.)"))
             return
-        words = hang(self._job)
+        try:
+            words = hang(self._job)
+        except Exception as error:  # noqa: BLE001  whatever is wrong here, the ranks must be freed
+            words = f"Nobody can go on. (Who waits for whom could not be found out: {error!r})"
         self.verdict = self.verdict or words
         for actor in blocked:
             self._job.scheduler.kill(actor, Hang(words))

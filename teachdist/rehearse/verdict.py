@@ -1,14 +1,18 @@
 """Where all ranks are, and what that means: the sentences of a hang.
 
 Nothing has to be asked of anybody: all ranks are here, and none runs. So their places are put in
-the form that `diagnose/verdict.py` knows, and the words are those that real ranks would say.
+the form that the judge of `diagnose` knows, and the words are those that real ranks would say.
 """
 
 import sys
 
-from teachdist.diagnose import call_site, verdict
+from teachdist.diagnose.call_site import _LIBRARY, _users
+from teachdist.diagnose.call_site import IDLE as WAITS_FOR_A_CELL
+from teachdist.diagnose.call_site import place as place_of
 from teachdist.diagnose.log import log
 from teachdist.diagnose.snapshot import ABSENT, CALL, DEAD, GONE, USER, Elsewhere, Place
+from teachdist.diagnose.verdict import parted, ranks_words, whereabouts
+from teachdist.diagnose.verdict import verdict as verdict_on
 from teachdist.links.board.layout import IDLE, IN_CALL, LEFT, Position
 
 
@@ -41,16 +45,16 @@ def hang(job):
     said = [(group, places(job, group, waits)) for group in groups]
     for group, there in said:
         calls = {one.rank: one.calls for one in there}
-        if verdict.parted(calls) is not None:
-            return verdict.verdict(_title(group), there)
-    sentences = [verdict.verdict(_title(group), there) for group, there in said]
+        if parted(calls) is not None:
+            return verdict_on(_title(group), there)
+    sentences = [verdict_on(_title(group), there) for group, there in said]
     for words, ranks in elsewhere.items():
         verb = "waits" if len(ranks) == 1 else "wait"
-        sentences.append(f"{verdict.ranks_words(ranks)} {verb} in {words}.")
+        sentences.append(f"{ranks_words(ranks)} {verb} in {words}.")
     over = [rank.number for rank in job.ranks if rank.over]
     if over and not groups:
         verb = "has" if len(over) == 1 else "have"
-        sentences.append(f"{verdict.ranks_words(over)} {verb} finished.")
+        sentences.append(f"{ranks_words(over)} {verb} finished.")
     return " ".join(["Nobody can go on:", *dict.fromkeys(sentences)])
 
 
@@ -58,7 +62,7 @@ def situation(job, subject):
     """Where the other ranks are, for a rank that has given up waiting."""
     member = subject[0]
     there = [p for p in places(job, member.group, _waits(job)) if p.rank != member.whose.number]
-    return f"{verdict.whereabouts(there)}."
+    return f"{whereabouts(there)}."
 
 
 def places(job, group, waits=None):
@@ -84,10 +88,10 @@ def _place(job, group, rank, waits):
         if actor is not None and actor.wait is not None and _member(actor) is None:
             line = f"{line}, in {actor.wait.what}"
     if whose.over and job.stays and whose.error is None:
-        line = call_site.IDLE
+        line = WAITS_FOR_A_CELL
     if member is None:
         return Place(number, ABSENT, None, line, elsewhere)
-    gone = whose.over and line != call_site.IDLE
+    gone = whose.over and line != WAITS_FOR_A_CELL
     state = LEFT if member.left or gone else IN_CALL if mine else IDLE
     entry, awaits = member.last, ()
     if mine:
@@ -134,8 +138,8 @@ def line_of(thread):
     frame = sys._current_frames().get(thread.ident)
     while frame is not None:
         file = frame.f_code.co_filename
-        if call_site._users(file) and not file.startswith(call_site._LIBRARY):
-            return call_site.place(file, frame.f_lineno)
+        if _users(file) and not file.startswith(_LIBRARY):
+            return place_of(file, frame.f_lineno)
         frame = frame.f_back
     return ""
 
