@@ -21,6 +21,7 @@ _PUBLIC = {
         "teachdist.mesh": "DeviceMesh init_device_mesh",
         "teachdist.join": "Join Joinable JoinHook",
         "teachdist.tracing": "trace",
+        "teachdist.rehearse": "rehearse",
     }.items()
     for name in names.split()
 }
@@ -30,7 +31,8 @@ __all__ = ["__version__", *_PUBLIC]
 
 def __getattr__(name):
     if name in _PUBLIC:
-        value = getattr(importlib.import_module(_PUBLIC[name]), name)
+        module = importlib.import_module(_PUBLIC[name])
+        value = module if module.__name__ == f"teachdist.{name}" else getattr(module, name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'teachdist' has no attribute {name!r}")

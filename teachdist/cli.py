@@ -212,6 +212,7 @@ COMMANDS = {
     "prove": (prove, prove_arguments, "prove an algorithm, or show the counter-example"),
     "report": (report, report_arguments, "sum up the exercises of a class"),
     "bench": (*delegated("teachdist.bench"), "compare with gloo in one run"),
+    "rehearse": (*delegated("teachdist.rehearse.script"), "run a script on virtual ranks"),
     "calibrate": (*delegated("teachdist.bench.calibrate"), "measure this machine's links"),
     "doctor": (*delegated("teachdist.diagnose.doctor"), "where is every rank of a running job?"),
 }

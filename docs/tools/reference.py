@@ -12,6 +12,7 @@ GROUPS = {
     "stores": ("Stores", "Key-value stores with torch's constructors and methods."),
     "mesh": ("DeviceMesh", "A readable DeviceMesh with torch's signatures."),
     "join": ("Join", "Uneven inputs, with torch's signatures."),
+    "rehearse": ("Rehearsing", "An unchanged program on virtual ranks of one process."),
     "tracing": ("Traces", "Recording what real calls did."),
     "diagnose": ("Diagnosis", "Who is where, and who is to blame."),
 }

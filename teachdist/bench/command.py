@@ -1,6 +1,7 @@
 """The command line of the benchmark."""
 
 import argparse
+import importlib
 import multiprocessing
 import queue
 import socket
@@ -40,6 +41,11 @@ def names(text):
 def main(arguments=None):
     """Run the benchmark; the exit status."""
     if not isinstance(arguments, argparse.Namespace):
+        given = sys.argv[1:] if arguments is None else arguments
+        for other in ("--rehearsed", "--predicted"):
+            if other in given:
+                module = importlib.import_module(f"teachdist.bench.{other.removeprefix('--')}")
+                return module.main([word for word in given if word != other])
         parser = argparse.ArgumentParser(prog="teachdist bench", description="compare with gloo")
         fill(parser)
         arguments = parser.parse_args(arguments)

@@ -51,7 +51,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _line_parser():
-    usage = f"%ranks N [--backend NAME] [--launcher NAME], or %ranks {' | '.join(CONTROLS)}"
+    usage = (
+        "%ranks N [--backend NAME] [--launcher NAME] [--rehearse [TOPOLOGY]], "
+        f"or %ranks {' | '.join(CONTROLS)}"
+    )
     words = "\n".join(f"  {word:<12} {text}" for word, text in CONTROLS.items())
     parser = _Parser(
         "%ranks",
@@ -64,6 +67,13 @@ def _line_parser():
     parser.add_argument("--backend", default="teachdist", help="of the process group (teachdist)")
     parser.add_argument("--launcher", help="how ranks are started: fork, stock, mpi, ssh, slurm")
     parser.add_argument("--profile", help="an IPython profile with ipyparallel's configuration")
+    parser.add_argument(
+        "--rehearse",
+        nargs="?",
+        const="",
+        metavar="TOPOLOGY",
+        help="virtual ranks of this process, with the predicted times of TOPOLOGY",
+    )
     return parser
 
 

@@ -1,6 +1,7 @@
 """``%ranks`` and ``%%ranks``: the notebook's side of a cluster.
 
 %ranks 4                          start four ranks; again: four new ones
+%ranks 256 --rehearse "32 hosts x 8"   virtual ranks, and a predicted clock (rehearsed.py)
 %ranks status | who | output | interrupt | restart | stop
 
 %%ranks                           run the cell on every rank
@@ -27,6 +28,7 @@ from teachdist.notebook.cells.outputs import parse_ranks
 from teachdist.notebook.cluster import Cluster
 from teachdist.notebook.engines import processes, rank
 from teachdist.notebook.errors import ClusterError, RanksError
+from teachdist.notebook.rehearsed import RehearsedCluster
 from teachdist.notebook.show import in_live_notebook
 from teachdist.notebook.show import show as picture_of
 
@@ -116,23 +118,30 @@ class RanksMagics(Magics):
         self.stop()
         live = Live()
         try:
-            self.cluster = _shared(n, given) or Cluster(
-                n,
-                given.backend,
-                launcher=given.launcher,
-                profile=given.profile,
-                on_progress=lambda there: live.show(f"starting ranks {bar(there, n)}"),
-            )
+            self.cluster = self._new(n, given, live)
         finally:
             live.end()
-        self._activate_px()
+        if given.rehearse is None:
+            self._activate_px()
         return self._ready()
+
+    def _new(self, n, given, live):
+        if given.rehearse is not None:
+            return RehearsedCluster(n, given.rehearse or None, given.backend, self.shell)
+        return _shared(n, given) or Cluster(
+            n,
+            given.backend,
+            launcher=given.launcher,
+            profile=given.profile,
+            on_progress=lambda there: live.show(f"starting ranks {bar(there, n)}"),
+        )
 
     def _is_like(self, n, given):
         """Whether new processes in the present cluster are what is asked for."""
         now = self.cluster
         return (
-            now is not None
+            isinstance(now, Cluster)
+            and given.rehearse is None
             and (now.n, now.backend, now.launcher) == (n, given.backend, given.launcher)
             and given.profile is None
         )

@@ -16,7 +16,7 @@ _NO_RUN = "asyncio.run() cannot be called from a running event loop"
 def install(shell):
     """Have ``shell`` show short tracebacks."""
     whole = shell.InteractiveTB.structured_traceback
-    hidden = tuple(_directory(package) for package in _HIDDEN)
+    hidden = directories()
 
     def short(kind, error, trace=None, *args, **kwargs):
         if str(error) == _NO_RUN:
@@ -27,6 +27,11 @@ def install(shell):
         return whole(kind, error, own_frames(trace, hidden) or trace, *args, **kwargs)
 
     shell.InteractiveTB.structured_traceback = short
+
+
+def directories():
+    """Where the machinery's files are, for `own_frames`."""
+    return tuple(_directory(package) for package in _HIDDEN)
 
 
 def own_frames(trace, hidden):

@@ -1,0 +1,27 @@
+"""What a rehearsal has found: results, times, and where they went."""
+
+from teachdist.rehearse.summary import summary
+from teachdist.rehearse.timeline import Timeline
+
+
+class Rehearsal:
+    """The answer of `teachdist.rehearse`; its text is the summary.
+
+    results: what the function returned, by rank. seconds: predicted, until the last rank was done.
+    clocks: the `Clock` of each rank, with what its time was spent on.
+    """
+
+    def __init__(self, job):
+        self.results = [rank.result for rank in job.ranks]
+        self.clocks = [rank.clock for rank in job.ranks]
+        self.seconds = max(clock.time for clock in self.clocks)
+        self.recording = job.recording
+        self.summary = summary(job)
+        self._calls = job.calls
+
+    def timeline(self):
+        """What each rank did when: a picture in a notebook; `.save(path)` is for Perfetto."""
+        return Timeline(self.clocks, self._calls)
+
+    def __repr__(self):
+        return self.summary
