@@ -3,9 +3,9 @@
 A *link* joins two ranks. The executor of a collective sees all links of its rank at once, as a
 `Links` object with three verbs per turn: `post` hands over what goes out, `take` waits for what
 must come in, `release` says that it has been used. Which kind of link serves a peer is decided
-once, from what the ranks tell each other through the store (`collective/links.py`): ranks of one host
-share memory (`collective/shm.py`), ranks on two hosts use sockets (`collective/tcp.py`), threads of one process hand
-messages over (`collective/threads.py`).
+once, from what the ranks tell each other through the store (`collective/links.py`): ranks of one
+host share memory (`collective/shm.py`), ranks on two hosts use sockets (`collective/tcp.py`),
+threads of one process hand messages over (`collective/threads.py`).
 
 Nothing here knows collectives or process groups: a message is a `Header` and flat tensors.
 """

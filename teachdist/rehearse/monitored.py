@@ -56,9 +56,9 @@ def monitored_barrier(communicator, seconds, wait_all_ranks):
             missing = missing[:1]
         raise RuntimeError(_missing(communicator, missing, seconds, "it did not come in time"))
     raise RuntimeError(
-        f"Rank {communicator.global_ranks[communicator.rank]} successfully reached monitoredBarrier, "
-        "but received errors while waiting for send/recv from rank "
-        f"{communicator.global_ranks[0]}. Please check rank {communicator.global_ranks[0]} logs for faulty "
-        "rank.\n Original exception: \n"
+        f"Rank {communicator.global_ranks[communicator.rank]} successfully reached "
+        "monitoredBarrier, but received errors while waiting for send/recv from rank "
+        f"{communicator.global_ranks[0]}. Please check rank {communicator.global_ranks[0]} "
+        "logs for faulty rank.\n Original exception: \n"
         "It said that another rank did not come in time."
     )

@@ -1,8 +1,8 @@
 """What communicating costs on the machine that is rehearsed, in seconds.
 
 A collective costs what the cost model says of its algorithm (`collectives/model/cost.py`): the
-user's, or the one that is cheapest there. A message costs alpha and bytes x beta, and needs the sender's port
-to leave and the receiver's to arrive; ports may be shared by the ranks of a host.
+user's, or the one that is cheapest there. A message costs alpha and bytes x beta, and needs the
+sender's port to leave and the receiver's to arrive; ports may be shared by the ranks of a host.
 """
 
 from dataclasses import replace

@@ -1,9 +1,9 @@
 """Calls that come again: a training step makes the same calls on the same tensors for hours.
 
 Checking arguments, wording the call, choosing an algorithm, cutting tensors and writing the script
-of the call (`execution/executor.py`) take ten times as long as moving a few bytes. None of it changes while
-the operation, its arguments and the place, shape and dtype of the tensors stay the same. So a call
-is kept under those, and the next one like it begins where the work begins.
+of the call (`execution/executor.py`) take ten times as long as moving a few bytes. None of it
+changes while the operation, its arguments and the place, shape and dtype of the tensors stay the
+same. So a call is kept under those, and the next one like it begins where the work begins.
 
     all_reduce(x, SUM)     (address, shape, dtype of x) ---> Call, Script     known: play
                                         |

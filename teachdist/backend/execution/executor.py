@@ -5,7 +5,8 @@ A call says which chunks this rank holds at the start (`sources`) and where chun
 (`script.py`): the rounds with tensors in place of chunks.
 
 Large data runs in *segments*, a piece of every chunk each, two of them interleaved: while others
-still read what one segment published, this rank works on the other (`links/collective/exchange.py`).
+still read what one segment published, this rank works on the other
+(`links/collective/exchange.py`).
 
     publish a0   publish b0   take a0   publish a1   take b0   publish b1   take a1   take b1 ...
 

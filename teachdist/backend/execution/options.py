@@ -31,10 +31,10 @@ class Options(_Base):
     rank says for whom it waits. Keywords named after collectives choose algorithms:
     Options(all_reduce="ring", broadcast="binomial").
 
-    delegate: another backend that does the work while this one watches (`native/delegate.py`): "gloo",
-    "nccl", {"cpu": "gloo", "cuda": "nccl"}, or False for none at all. None: what the variable
-    TEACHDIST_DELEGATE says, in the form gloo or cpu:gloo,cuda:nccl; else NCCL for CUDA tensors if
-    it can serve them.
+    delegate: another backend that does the work while this one watches (`native/delegate.py`):
+    "gloo", "nccl", {"cpu": "gloo", "cuda": "nccl"}, or False for none at all. None: what the
+    variable TEACHDIST_DELEGATE says, in the form gloo or cpu:gloo,cuda:nccl; else NCCL for CUDA
+    tensors if it can serve them.
     """
 
     def __init__(self, timeout=timedelta(minutes=30), hint_after=1.0, delegate=None, **algorithms):

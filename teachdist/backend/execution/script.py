@@ -14,7 +14,8 @@ remains is a list of steps that knows neither chunks nor algorithms.
     plan      Send(1, 0), Reduce(1, 0)
     script    publish the bytes of x | take 8 bytes from rank 1 | x = x + them
 
-A call that comes again with the same tensors is played from its old script: see `calls/persistent.py`.
+A call that comes again with the same tensors is played from its old script: see
+`calls/persistent.py`.
 
 Contributions that meet in one round are combined in order of rank, the rank's own in its place:
 all ranks that combine the same chunks get the same bits. They are combined straight from where the

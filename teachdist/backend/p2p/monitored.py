@@ -57,8 +57,8 @@ def _call_roll(roll, wait_all_ranks):
     communicator = roll.communicator
     if roll.seconds <= 0:
         raise RuntimeError(
-            f"[Rank {communicator.rank}]: Rank {communicator.global_ranks[0]} timed out in monitoredBarrier "
-            f"after {round(roll.seconds * 1000)} ms: it was given no time"
+            f"[Rank {communicator.rank}]: Rank {communicator.global_ranks[0]} timed out in "
+            f"monitoredBarrier after {round(roll.seconds * 1000)} ms: it was given no time"
         )
     others = range(1, communicator.size)
     words = {rank: roll.parcel(0) for rank in others}

@@ -41,7 +41,7 @@ def receive(communicator, tensor, src, tag):
 
 
 def _again(communicator, make, tensor, peer, tag):
-    """The Parcel that `make` makes, or the one of the same message before (see `calls/persistent.py`)."""
+    """The Parcel that `make` makes, or that of such a message before (`calls/persistent.py`)."""
     key = key_of(make, (tensor, peer, tag)) if not poison.on() else None
     known = communicator.again.parcels.get(key)
     if known is not None:
@@ -103,8 +103,8 @@ def check_address(communicator, peer, tag, op, argument):
     """The peer must be a rank of the group, the tag not one of the backend's own."""
     if peer is not None and not 0 <= peer < communicator.size:
         raise ValueError(
-            f"{op}: {argument}={peer} is not a rank of this group of {communicator.size}; its ranks are "
-            f"0 to {communicator.size - 1}"
+            f"{op}: {argument}={peer} is not a rank of this group of {communicator.size}; its "
+            f"ranks are 0 to {communicator.size - 1}"
         )
     if tag < 0:
         raise ValueError(f"{op}: tag={tag} must not be negative")

@@ -2,8 +2,8 @@
 
     dist.send(x, 1)  ->  Parcel (bytes of x)  ->  Letter in the mail  ->  MailWork, or done at once
 
-Whoever waits drives the mail (see `links/p2p/messages.py`). A send that fits into the memory shared with
-its receiver is over before it could be waited for, and needs no letter at all.
+Whoever waits drives the mail (see `links/p2p/messages.py`). A send that fits into the memory shared
+with its receiver is over before it could be waited for, and needs no letter at all.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Which kind of link serves whom.
 
-From the cards of a group (`rendezvous/peers.py`) follows, equally on all ranks, which ranks share a host,
-and for each peer the kind of link:
+From the cards of a group (`rendezvous/peers.py`) follows, equally on all ranks, which ranks share a
+host, and for each peer the kind of link:
 
     same process -> threads.py     same host -> shm.py     otherwise -> tcp.py
 

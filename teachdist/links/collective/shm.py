@@ -22,9 +22,9 @@ Numbers of turns grow over all calls of the group, and a call's turns begin at a
 sequence number tells. So ranks need not do the same number of turns in a call.
 
 Why so fast: a socket copies every byte twice and wakes a process for every message; here it is
-copied once, when published, and mostly nobody sleeps (`transport/signals.py`). Why not lend the caller's own
-memory to the others (process_vm_readv): slots stay in the processor's cache, the callers' tensors
-don't, and it measured slower.
+copied once, when published, and mostly nobody sleeps (`transport/signals.py`). Why not lend the
+caller's own memory to the others (process_vm_readv): slots stay in the processor's cache, the
+callers' tensors don't, and it measured slower.
 
 Safety: each slot says whose turn and which call (fingerprint) it holds, and each chunk its length;
 nothing is read before they fit. (Ranks in different calls may also wait for each other without a
@@ -51,8 +51,8 @@ SLOT = TABLE + SEGMENT  # the chunks' lengths, then the chunks
 NARROW, WIDE = ((0,), (2,), (1,), (3,)), ((0, 1), (2, 3), (0, 1), (2, 3))
 SIZE = PAGE + SLOTS * SLOT
 
-# Words of the first page, beside those of transport/signals.py: the numbers and the fingerprints of the last
-# four turns.
+# Words of the first page, beside those of transport/signals.py: the numbers and the fingerprints of
+# the last four turns.
 STAMPS = 32
 
 

@@ -1,6 +1,7 @@
 """Links over sockets: between hosts, and wherever nothing faster is at hand.
 
-One connection per pair of ranks (`rendezvous/connections.py`), both directions at once. What keeps it free of
+One connection per pair of ranks (`rendezvous/connections.py`), both directions at once. What keeps
+it free of
 deadlock: a turn sends and receives *at the same time*. If all ranks of a ring sent first and
 received afterwards, large messages would fill every buffer of the system, and all would wait for
 ever.

@@ -1,8 +1,8 @@
 """Mail: messages from one rank to another, matched by sender and tag.
 
 Collectives are rounds that all ranks enter together; point-to-point messages come when the
-sender likes. So they have connections of their own, a desk where they are matched (`matching.py`), and
-a carrier between the two (`progress.py`).
+sender likes. So they have connections of their own, a desk where they are matched (`matching.py`),
+and a carrier between the two (`progress.py`).
 
     send(x, 1) --> queue --> connection with 1 ~~~> connection with 0 --> desk --> recv(y, 0)
 
@@ -11,8 +11,8 @@ which saves two changes of thread per message. One drives, others wait for it. O
 nobody waits for are driven by a lazy thread: it looks every `PATIENT` seconds while there is
 traffic, hands over as soon as a caller comes, and sleeps when all is done.
 
-Between ranks of one host the connections go through shared memory; see `transport/ring_buffer.py`. Nothing here
-knows the difference.
+Between ranks of one host the connections go through shared memory; see `transport/ring_buffer.py`.
+Nothing here knows the difference.
 """
 
 import contextlib

@@ -7,8 +7,8 @@ A reader takes in one message after the other, for ever. It yields when nothing 
 all connections can be looked after in turn, and it goes on where it was. A message whose receive
 is posted goes straight to its place; any other waits in memory at the desk (`matching.py`).
 
-The carrier waits for nobody, but in `sleep`. Who may call it, and when, is up to `messages.py`: one at
-a time, holding the lock; only `stirs` and `sleep` are called without it.
+The carrier waits for nobody, but in `sleep`. Who may call it, and when, is up to `messages.py`: one
+at a time, holding the lock; only `stirs` and `sleep` are called without it.
 """
 
 import select

@@ -9,7 +9,8 @@ connection that nobody makes, and no pair ends up with two.
       send ---- ... --------->  main thread, when it next waits: adopt
 
 A job has two kinds, *collectives* and *mail* (point to point), because mail must not queue behind
-collectives. A connection for mail between ranks of one host comes with shared memory (`transport/ring_buffer.py`).
+collectives. A connection for mail between ranks of one host comes with shared memory
+(`transport/ring_buffer.py`).
 """
 
 import contextlib
