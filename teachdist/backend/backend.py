@@ -190,8 +190,9 @@ class Backend(BackendBase):
     def scatter(self, outputs, input_lists, opts):
         """Rank d's output becomes the root's `input_lists[0][d]`."""
         inputs = input_lists[0] if input_lists else []
-        about = one(outputs, 0, "scatter"), inputs, opts.rootRank
-        return self._collective(opts, "scatter", inputs, None, binding.scatter, *about)
+        output = one(outputs, 0, "scatter")
+        about = output, inputs, opts.rootRank
+        return self._collective(opts, "scatter", inputs, [output], binding.scatter, *about)
 
     def reduce_scatter(self, outputs, input_lists, opts):
         """Rank d's output becomes the reduction of everybody's `input_lists[0][d]`."""

@@ -4,7 +4,15 @@ Everything that moves is *flat*: a contiguous one-dimensional tensor in host mem
 a view where `t` allows it and a copy otherwise (strided tensors, tensors on a GPU); `put_back`
 carries a result from such a copy to the tensor that the caller gave. So nothing else in the
 backend knows strides or devices.
+
+Nor does anything else know inference mode. torch lets a tensor that was made in that mode be
+changed only in that mode, and the mode belongs to a thread: what a call keeps, or hands to the
+group's thread, would depend on where it was made. So calls are made and run outside it
+(`outside_inference`), and a caller's inference tensor is seen as the plain memory that it is.
 """
+
+import contextlib
+import ctypes
 
 import torch
 
@@ -14,6 +22,7 @@ __all__ = [
     "cut",
     "flat",
     "is_view_of",
+    "outside_inference",
     "put_back",
     "room",
     "scratch",
@@ -33,7 +42,24 @@ def flat(tensor):
     tensor = tensor.detach()
     if tensor.is_conj() or tensor.is_neg():  # lazy bits: the bytes are not yet the values
         tensor = tensor.resolve_conj().resolve_neg()
-    return tensor.contiguous().view(-1)
+    return _plain(tensor.contiguous().view(-1))
+
+
+def outside_inference():
+    """A context in which new tensors are like all others, whatever mode the caller is in."""
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _AS_IS
+
+
+_AS_IS = contextlib.nullcontext()
+
+
+def _plain(tensor):
+    """A flat tensor that may be changed in any mode, over the same memory."""
+    if not tensor.is_inference() or not tensor.numel():
+        return tensor
+    memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
+    memory.owner = tensor  # lives as long as what looks at its memory
+    return torch.frombuffer(memory, dtype=torch.uint8).view(tensor.dtype)
 
 
 def room(tensor):
@@ -46,7 +72,7 @@ def room(tensor):
         torch.accelerator.current_stream(tensor.device).synchronize()
         return torch.empty(tensor.numel(), dtype=tensor.dtype, pin_memory=True)
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
-        return tensor.detach().view(-1)
+        return _plain(tensor.detach().view(-1))
     return torch.empty(tensor.numel(), dtype=tensor.dtype)
 
 
@@ -57,7 +83,8 @@ def is_view_of(flat_tensor, tensor):
 
 def put_back(values, tensor):
     """Write flat `values` to the tensor they stand for, whatever its strides and device."""
-    tensor.detach().copy_(values.view(tensor.shape))
+    with torch.inference_mode() if tensor.is_inference() else _AS_IS:
+        tensor.detach().copy_(values.view(tensor.shape))
 
 
 def share_memory(left, right):
