@@ -27,7 +27,6 @@ communication operations in MPICH" (2005).
 
 import asyncio
 import atexit
-import concurrent.futures
 import contextlib
 import os
 import secrets
@@ -95,75 +94,53 @@ HEADER = struct.Struct("!24sqq")  # the operation, its number or tag, how many b
 
 
 class Peers:
-    """The other ranks. All of it runs on one thread, in an event loop, so it needs no locks."""
+    """The other ranks. All of this runs in one event loop, on one thread: it needs no locks."""
 
     def __init__(self, store, rank, size, limit):
-        self.rank, self.size, self.limit = rank, size, limit
-        self.links, self.messages, self.posted = {}, [], []
-        self.lost = {}  # rank -> how many calls it took part in, and why it is lost
-        self.loop = concurrent.futures.Future()
-        self.thread = threading.Thread(target=asyncio.run, args=(self._live(store),), daemon=True)
-        self.thread.start()
-        self.loop = self.loop.result()
+        self.rank, self.size, self.limit, self.turn = rank, size, limit, asyncio.Lock()
+        self.links, self.lost, self.messages, self.posted = {}, {}, [], []
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self._live, daemon=True).start()
+        self.submit(asyncio.wait_for(self._meet(store), limit)).result()
 
-    async def _live(self, store):
+    def _live(self):
         torch.set_grad_enabled(False)
-        self.turn, self.leaving = asyncio.Lock(), asyncio.Event()
-        try:
-            async with asyncio.timeout(self.limit):
-                await self._meet(store)
-        except Exception as error:  # noqa: BLE001  raised where the group is made
-            missing = {*range(self.size)} - {self.rank, *self.links}
-            why = self.error("meeting", f"ranks {missing} did not come: {error!r}")
-            return self.loop.set_exception(why)
-        readers = [asyncio.create_task(self._read(peer, *self.links[peer])) for peer in self.links]
-        self.loop.set_result(asyncio.get_running_loop())
-        await self.leaving.wait()
-        if readers:  # those who have read our goodbye hang up
-            await asyncio.wait(readers, timeout=10)
+        with contextlib.closing(self.loop):
+            self.loop.run_forever()
+
+    def submit(self, coroutine):
+        """Start a coroutine; the concurrent Future of what it returns."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     async def _meet(self, store):
         """Connect to the lower ranks, accept the higher ones; a token keeps strangers out."""
-        token = secrets.token_hex(12).encode()
+        token = secrets.token_hex(12)
 
         async def accept(reader, writer):
-            with contextlib.suppress(EOFError):
+            with contextlib.suppress(OSError, EOFError):
                 said, peer, _ = HEADER.unpack(await reader.readexactly(HEADER.size))
-                if secrets.compare_digest(said, token):
-                    self.links[peer] = reader, writer
+                if secrets.compare_digest(said, token.encode()):
+                    await self._read(peer, reader, writer)
+            writer.close()
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        store.set(f"tiny/{self.rank}", f"{port} {token.decode()}")
+        store.set(f"tiny/{self.rank}", f"{server.sockets[0].getsockname()[1]} {token}")
         for peer in range(self.rank):
             while not store.check([f"tiny/{peer}"]):
                 await asyncio.sleep(0.005)
             port, theirs = store.get(f"tiny/{peer}").decode().split()
-            self.links[peer] = await asyncio.open_connection("127.0.0.1", int(port))
-            self.links[peer][1].write(HEADER.pack(theirs.encode(), self.rank, 0))
-        while len(self.links) < self.size - 1:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+            writer.write(HEADER.pack(theirs.encode(), self.rank, 0))
+            self.reading = self.loop.create_task(self._read(peer, reader, writer))
+        while len(self.links) + len(self.lost) < self.size - 1:
             await asyncio.sleep(0.005)
         server.close()
         store.delete_key(f"tiny/{self.rank}")  # all who needed it have connected
 
-    def error(self, doing, what):
-        return dist.DistBackendError(f"{doing} on rank {self.rank} of {self.size}: {what}")
-
-    async def send(self, peer, op, number, data):
-        """Send bytes; back when they are on their way."""
-        if peer == self.rank:
-            return self._arrived(peer, op, number, data)
-        try:
-            async with asyncio.timeout(self.limit):
-                self.links[peer][1].write(HEADER.pack(op.encode(), number, len(data)) + data)
-                await self.links[peer][1].drain()
-        except OSError as error:
-            why = self.lost.get(peer, (0, f"takes no data: {error!r}"))[1]
-            raise self.error(f"{op} {number}", f"rank {peer} {why}") from error
-
     async def _read(self, peer, reader, writer):
-        """Take what a peer sends until it says goodbye, which has no operation, or is gone."""
-        end = -1, "has died: its connection ended without a word"
+        """Take what a peer sends until it says goodbye (an empty operation) or is gone."""
+        self.links[peer] = writer
+        end = -1, "has died: its connection ended without a goodbye"
         with contextlib.suppress(OSError, EOFError):
             while end[0] < 0:
                 op, number, size = HEADER.unpack(await reader.readexactly(HEADER.size))
@@ -172,7 +149,7 @@ class Peers:
                 else:
                     end = number, "has left the group"
         writer.close()
-        self.lost[peer] = end
+        self.lost[peer] = end  # how many collectives it took part in, and why it is lost
         self._match()
 
     def _arrived(self, peer, op, number, data):
@@ -180,83 +157,75 @@ class Peers:
         self._match()
 
     def _match(self):
-        """Bring receives and messages together, the oldest that fit; tell who waits in vain."""
-        for asked in list(self.posted):
-            source, key, future = asked
+        """Give the oldest message that fits to the oldest receive; tell who waits in vain."""
+        self.posted = [asked for asked in self.posted if not asked[2].done()]
+        for source, key, future in self.posted:
             fits = (m for m in self.messages if m[1] == key and source in (m[0], None))
             if found := next(fits, None):
                 self.messages.remove(found)
-                future.set_result((found[0], *found[2:]))
-            elif why := self._lost(source, *key):
-                future.set_exception(EOFError(why))
-            else:
+                future.set_result(found)
                 continue
-            self.posted.remove(asked)
+            for peer, (calls, why) in self.lost.items():
+                needed = peer == source or (not key[0] and key[1] > calls)
+                if (needed or len(self.lost) == self.size - 1) and not future.done():
+                    future.set_exception(EOFError(f"rank {peer} {why}"))
 
-    def _lost(self, source, p2p, number):
-        for peer, (calls, why) in self.lost.items():
-            if peer == source or (not p2p and number > calls) or len(self.lost) == self.size - 1:
-                return f"rank {peer} {why}"
-        return None
+    async def send(self, peer, op, number, data):
+        """Send bytes to a peer; back when they are on their way."""
+        if peer == self.rank:
+            return self._arrived(peer, op, number, data)
+        try:
+            self.links[peer].write(HEADER.pack(op.encode(), number, len(data)) + data)
+            await asyncio.wait_for(self.links[peer].drain(), self.limit)
+        except OSError as error:
+            why = self.lost.get(peer, (0, f"takes no data: {error!r}"))[1]
+            self.fail(op, number, f"rank {peer} {why}")
 
     async def receive(self, source, op, number, size):
         """Wait for a message of `size` bytes (source None: from anybody): who sent it, and it."""
-        future = asyncio.get_running_loop().create_future()
-        asked = source, (op == "send", number), future
-        self.posted.append(asked)
+        future = self.loop.create_future()
+        self.posted.append((source, (op == "send", number), future))
         self._match()
         try:
-            async with asyncio.timeout(self.limit):
-                peer, theirs, data = await future
-        except (TimeoutError, EOFError) as error:
-            if asked in self.posted:
-                self.posted.remove(asked)
+            peer, _, theirs, data = await asyncio.wait_for(future, self.limit)
+        except TimeoutError:
             who = "anybody" if source is None else f"rank {source}"
-            why = str(error) or f"nothing came from {who} in {self.limit:g} s"
-            raise self.error(f"{op} {number}", why) from None
-        if (theirs, len(data)) == (op, size):
-            return peer, data
-        other = f"rank {peer} sends {len(data)} bytes for {theirs}"
-        raise self.error(f"{op} {number}", f"{other}, expected {size} bytes")
+            self.fail(op, number, f"nothing came from {who} in {self.limit:g} s")
+        except EOFError as error:
+            self.fail(op, number, str(error))
+        if (theirs, len(data)) != (op, size):
+            other = f"rank {peer} sends {len(data)} bytes for {theirs}"
+            self.fail(op, number, f"{other}, expected {size} bytes")
+        return peer, data
 
-    def leave(self, calls):
-        """Say goodbye, and see that what was sent has arrived."""
+    def fail(self, op, number, why):
+        where = f"{op} {number} on rank {self.rank} of {self.size}"
+        raise dist.DistBackendError(f"{where}: {why}") from None
 
-        def goodbye():
-            for _, writer in self.links.values():
-                with contextlib.suppress(OSError):
-                    writer.write(HEADER.pack(b"", calls, 0))
-                    writer.write_eof()
-            self.leaving.set()
-
-        self.loop.call_soon_threadsafe(goodbye)
-        self.thread.join()
+    async def leave(self, calls):
+        """Say goodbye, and wait until all have read it."""
+        for writer in self.links.values():
+            with contextlib.suppress(OSError):
+                writer.write(HEADER.pack(b"", calls, 0))
+                writer.write_eof()
+        while len(self.lost) < self.size - 1:
+            await asyncio.sleep(0.005)
 
 
 asked = threading.local()  # the Work whose future was asked for last
 
 
 class Work(dist.Work):
-    """The handle of a call, a coroutine that answers with who sent, if that matters."""
+    """The handle of a call. `done` is the Future of who has sent, for a receive."""
 
-    def __init__(self, op, inputs, outputs, loop, call):
+    def __init__(self, done, outputs, event):
         super().__init__()
-        profiler = torch._C._autograd
-        event = profiler._record_function_with_args_enter(f"tiny:{op}", *inputs)
-
-        async def run():
-            try:
-                return await call
-            finally:
-                profiler._record_function_with_args_exit(event)
-
-        self.done = asyncio.run_coroutine_threadsafe(run(), loop)
-        ended = torch.futures.Future()
-        # C++ overlooks Future.set_exception, so errors are raised in a `then`. Callbacks may wait
-        # for another call, so they get a thread of their own.
+        self.done, ended = done, torch.futures.Future()
+        # C++ does not see Future.set_exception, so an error is raised in a `then`. Callbacks may
+        # wait for other calls, so they have a thread of their own.
         self.future = ended.then(lambda _: self.wait() and outputs)
         end = threading.Thread(target=ended.set_result, args=(None,), daemon=True)
-        self.done.add_done_callback(lambda _: end.start())
+        done.add_done_callback(lambda _: (_profiler_exit(event), end.start()))
 
     def wait(self, timeout=None):
         self.done.result(timeout.total_seconds() if timeout else None)
@@ -287,6 +256,8 @@ def repaired(name):
 
 
 dist.Work.is_completed, dist.Work._source_rank = map(repaired, ("is_completed", "_source_rank"))
+_profiler_enter = torch._C._autograd._record_function_with_args_enter
+_profiler_exit = torch._C._autograd._record_function_with_args_exit
 
 COMBINE = {"SUM": torch.add, "AVG": torch.add, "PREMUL_SUM": torch.add, "PRODUCT": torch.mul}
 COMBINE |= {"MIN": torch.minimum, "MAX": torch.maximum, "BAND": torch.bitwise_and}
@@ -303,14 +274,18 @@ class Tiny(getattr(dist, "BackendBase", None) or dist._Backend):
     supports_reconfigure = supports_window = property(lambda self: False)
     supports_time_estimate = _supports_time_estimate = property(lambda self: False)
     options = property(lambda self: dist._Backend.Options("tiny"))
-    getBackendName = lambda self: "tiny"  # noqa: E731
-    _get_sequence_number_for_group = lambda self: self.calls  # noqa: E731
 
     def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
-        self.me, self.n, self.calls = rank, size, 0
+        self.place, self.me, self.n, self.calls = (rank, size), rank, size, 0
         self.peers = Peers(store, rank, size, timeout.total_seconds())
         alive.add(self)
+
+    def getBackendName(self):
+        return "tiny"
+
+    def _get_sequence_number_for_group(self):
+        return self.calls
 
     def set_timeout(self, timeout):
         self.peers.limit = timeout.total_seconds()
@@ -318,59 +293,66 @@ class Tiny(getattr(dist, "BackendBase", None) or dist._Backend):
     def shutdown(self):
         if self in alive:
             alive.remove(self)
-            self.peers.leave(self.calls)
+            with contextlib.suppress(TimeoutError):
+                self.peers.submit(self.peers.leave(self.calls)).result(10)
+            self.peers.loop.call_soon_threadsafe(self.peers.loop.stop)
 
     abort = shutdown
 
-    def _work(self, op, inputs, outputs, call):
-        if self not in alive:
-            call.close()
-            raise self.peers.error(op, "the group was left, or this process is a fork of its rank")
-        return Work(op, inputs, outputs, self.peers.loop, call)
-
-    def _start(self, op, parts, inputs, outputs, how=(None, None)):
+    def _start(self, title, parts, inputs, outputs, how=(None, None)):
+        """A collective: behind those before it, numbered so that ranks can compare."""
         self.calls += 1
 
         async def call(number):
-            async with self.peers.turn:  # in the order in which they were called
+            async with self.peers.turn:
                 for part in parts:
-                    await self._perform(op, number, *part, *how)
+                    await self._perform(title, number, *part, *how)
 
-        return self._work(op, inputs, outputs, call(self.calls))
+        return self._work(title, call(self.calls), inputs, outputs)
 
-    async def _perform(self, op, number, algorithm, held, wanted, combine, factor):
+    def _work(self, title, call, inputs, outputs):
+        event = _profiler_enter(f"tiny:{title}", *inputs)
+        return Work(self.peers.submit(call), outputs, event)
+
+    async def _perform(self, op, number, rounds, held, wanted, combine=None, factor=None):
         """Run an algorithm on copies of the chunks held; the caller's tensors change at the end."""
         chunks = {c: torch.empty(t.numel(), dtype=t.dtype) for c, t in {**held, **wanted}.items()}
         for c, tensor in held.items():
             chunks[c].copy_(tensor.reshape(-1))
             if factor is not None:
                 chunks[c].mul_(factor)
-        for actions in algorithm:
-            for send in (action for action in actions if isinstance(action, Send)):
-                data = chunks[send.chunk].view(torch.uint8).numpy().tobytes()
-                await self.peers.send(send.to, op, number, data)
-            for action in (action for action in actions if not isinstance(action, Send)):
-                mine = chunks[action.chunk]
-                theirs = (await self.peers.receive(action.source, op, number, mine.nbytes))[1]
-                theirs = torch.tensor(bytearray(theirs), dtype=torch.uint8).view(mine.dtype)
-                combine(mine, theirs, out=mine) if type(action) is Reduce else mine.copy_(theirs)
+        source = None
+        for actions in rounds:
+            for action in actions:
+                if type(action) is Send:
+                    data = chunks[action.chunk].view(torch.uint8).numpy().tobytes()
+                    await self.peers.send(action.to, op, number, data)
+            for action in actions:
+                if type(action) is not Send:
+                    mine = chunks[action.chunk]
+                    source, data = await self.peers.receive(action[0], op, number, mine.nbytes)
+                    theirs = torch.tensor(bytearray(data), dtype=torch.uint8).view(mine.dtype)
+                    combine(mine, theirs, out=mine) if type(action) is Reduce else mine.copy_(
+                        theirs
+                    )
         for c, tensor in wanted.items():
             tensor.copy_(chunks[c].view(tensor.shape))
+        return source
 
     def _how(self, op, tensor):
         """How two contributions combine, and by what each is multiplied before."""
-        name, factor = getattr(op, "op", op).name, getattr(op, "factor", None)
-        empty = torch.empty(0, dtype=tensor.dtype)
+        name, empty = getattr(op, "op", op).name, torch.empty(0, dtype=tensor.dtype)
         COMBINE[name](empty, empty, out=empty)  # what torch can't do is an error here and now
-        return COMBINE[name], 1 / self.n if name == "AVG" else factor
+        factor = {"AVG": lambda: 1 / self.n, "PREMUL_SUM": lambda: op.factor}.get(name)
+        return COMBINE[name], factor and factor()
 
     def _in_place(self, op, algorithm, tensors, *root, how=(None, None), wanted=True):
         parts = []
         for tensor in tensors:
             flat = tensor.contiguous().view(-1)
             held = dict(enumerate(flat.tensor_split(self.n)))
-            parts.append((algorithm(self.me, self.n, *root), held, held if wanted else {}))
-            parts.append(((), {0: flat}, {0: tensor}))  # where flat is a copy
+            parts.append((algorithm(*self.place, *root), held, held if wanted else {}))
+            parts.append(((), {0: flat}, {0: tensor} if wanted else {}))  # where flat is a copy
         return self._start(op, parts, tensors, tensors, how)
 
     def _by_rank(self, tensors, op):
@@ -396,7 +378,7 @@ class Tiny(getattr(dist, "BackendBase", None) or dist._Backend):
 
     def allgather(self, output_lists, inputs, opts, op="all_gather"):
         parts = [
-            (all_gather(self.me, self.n), {self.me: own}, self._by_rank(outputs, op))
+            (all_gather(*self.place), {self.me: own}, self._by_rank(outputs, op))
             for outputs, own in zip(output_lists, inputs, strict=True)
         ]
         return self._start(op, parts, inputs, [t for outputs in output_lists for t in outputs])
@@ -413,7 +395,7 @@ class Tiny(getattr(dist, "BackendBase", None) or dist._Backend):
 
     def reduce_scatter(self, outputs, input_lists, opts, op="reduce_scatter"):
         parts = [
-            (reduce_scatter(self.me, self.n), self._by_rank(inputs, op), {self.me: output})
+            (reduce_scatter(*self.place), self._by_rank(inputs, op), {self.me: output})
             for inputs, output in zip(input_lists, outputs, strict=True)
         ]
         inputs = [t for inputs in input_lists for t in inputs]
@@ -433,19 +415,19 @@ class Tiny(getattr(dist, "BackendBase", None) or dist._Backend):
     def gather(self, output_lists, inputs, opts):
         outputs = output_lists[0] if self.me == opts.rootRank else []
         wanted = self._by_rank(outputs, "gather") if outputs else {}
-        algorithm = gather(self.me, self.n, opts.rootRank)
+        algorithm = gather(*self.place, opts.rootRank)
         return self._start("gather", [(algorithm, {self.me: inputs[0]}, wanted)], inputs, outputs)
 
     def scatter(self, outputs, input_lists, opts):
         inputs = input_lists[0] if self.me == opts.rootRank else []
         held = self._by_rank(inputs, "scatter") if inputs else {}
-        algorithm = scatter(self.me, self.n, opts.rootRank)
+        algorithm = scatter(*self.place, opts.rootRank)
         return self._start("scatter", [(algorithm, held, {self.me: outputs[0]})], inputs, outputs)
 
     def alltoall(self, outputs, inputs, opts):
         held = {self.me * self.n + d: t for d, t in self._by_rank(inputs, "all_to_all").items()}
         wanted = {s * self.n + self.me: t for s, t in self._by_rank(outputs, "all_to_all").items()}
-        parts = [(all_to_all(self.me, self.n), held, wanted)]
+        parts = [(all_to_all(*self.place), held, wanted)]
         return self._start("all_to_all", parts, inputs, outputs)
 
     def all_to_all_single(self, output, whole, output_splits, input_splits, opts):
@@ -460,18 +442,12 @@ class Tiny(getattr(dist, "BackendBase", None) or dist._Backend):
         return tensor.split(splits) if splits else tensor.tensor_split(self.n)
 
     def send(self, tensors, to, tag):
-        data = tensors[0].detach().resolve_conj().contiguous().view(-1).view(torch.uint8)
-        call = self.peers.send(to, "send", tag, data.numpy().tobytes())
-        return self._work("send", tensors, tensors, call)
+        call = self._perform("send", tag, [[Send(to, 0)]], {0: tensors[0]}, {})
+        return self._work("send", call, tensors, tensors)
 
-    def recv(self, tensors, source, tag, op="recv"):
-        async def call():
-            peer, data = await self.peers.receive(source, "send", tag, tensors[0].nbytes)
-            data = torch.tensor(bytearray(data), dtype=torch.uint8).view(tensors[0].dtype)
-            tensors[0].copy_(data.view(tensors[0].shape))
-            return peer
-
-        return self._work(op, tensors, tensors, call())
+    def recv(self, tensors, source, tag, title="recv"):
+        call = self._perform("send", tag, [[Recv(source, 0)]], {}, {0: tensors[0]})
+        return self._work(title, call, tensors, tensors)
 
     def recv_anysource(self, tensors, tag):
         return self.recv(tensors, None, tag, "recvAnySource")
