@@ -28,6 +28,7 @@ communication operations in MPICH" (2005).
 import asyncio
 import atexit
 import contextlib
+import functools
 import os
 import secrets
 import struct
@@ -101,70 +102,73 @@ class Peers:
         self.links, self.lost, self.messages, self.posted = {}, {}, [], []
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self._live, daemon=True).start()
-        self.submit(asyncio.wait_for(self._meet(store), limit)).result()
+        self.submit("meeting", self._meet(store)).result()
 
     def _live(self):
         torch.set_grad_enabled(False)
         with contextlib.closing(self.loop):
             self.loop.run_forever()
 
-    def submit(self, coroutine):
-        """Start a coroutine; the concurrent Future of what it returns."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+    def submit(self, name, coroutine, end=lambda: None):
+        """Start a coroutine; the Future of what it returns. Its errors say where they come from."""
+
+        async def named():
+            try:
+                return await coroutine
+            except Exception as error:
+                where = f"{name} on rank {self.rank} of {self.size}"
+                raise dist.DistBackendError(f"{where}: {error}") from error
+            finally:
+                end()
+
+        return asyncio.run_coroutine_threadsafe(named(), self.loop)
 
     async def _meet(self, store):
         """Connect to the lower ranks, accept the higher ones; a token keeps strangers out."""
-        token = secrets.token_hex(12)
+        token, until = secrets.token_hex(12), self.loop.time() + self.limit
 
         async def accept(reader, writer):
-            with contextlib.suppress(OSError, EOFError):
-                said, peer, _ = HEADER.unpack(await reader.readexactly(HEADER.size))
-                if secrets.compare_digest(said, token.encode()):
-                    await self._read(peer, reader, writer)
-            writer.close()
+            said, peer, _ = HEADER.unpack(await reader.readexactly(HEADER.size))
+            if secrets.compare_digest(said, token.encode()):
+                await self._read(peer, reader, writer)
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         store.set(f"tiny/{self.rank}", f"{server.sockets[0].getsockname()[1]} {token}")
-        for peer in range(self.rank):
-            while not store.check([f"tiny/{peer}"]):
-                await asyncio.sleep(0.005)
-            port, theirs = store.get(f"tiny/{peer}").decode().split()
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
-            writer.write(HEADER.pack(theirs.encode(), self.rank, 0))
-            self.reading = self.loop.create_task(self._read(peer, reader, writer))
-        while len(self.links) + len(self.lost) < self.size - 1:
-            await asyncio.sleep(0.005)
+        while missing := set(range(self.size)) - {self.rank, *self.links}:
+            if (peer := min(missing)) < self.rank and store.check([f"tiny/{peer}"]):
+                port, theirs = store.get(f"tiny/{peer}").decode().split()
+                reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+                writer.write(HEADER.pack(theirs.encode(), self.rank, 0))
+                self.loop.create_task(self._read(peer, reader, writer))  # noqa: RUF006
+            elif self.loop.time() > until:
+                raise TimeoutError(f"ranks {missing} have not come in {self.limit:g} s")
+            await asyncio.sleep(0.002)
         server.close()
         store.delete_key(f"tiny/{self.rank}")  # all who needed it have connected
 
     async def _read(self, peer, reader, writer):
         """Take what a peer sends until it says goodbye (an empty operation) or is gone."""
-        self.links[peer] = writer
-        end = -1, "has died: its connection ended without a goodbye"
+        self.links[peer], end = writer, (-1, "has died: it is gone without a goodbye")
         with contextlib.suppress(OSError, EOFError):
             while end[0] < 0:
                 op, number, size = HEADER.unpack(await reader.readexactly(HEADER.size))
                 if op := op.rstrip(b"\0").decode():
-                    self._arrived(peer, op, number, await reader.readexactly(size))
+                    self._match((peer, (op == "send", number), op, await reader.readexactly(size)))
                 else:
                     end = number, "has left the group"
         writer.close()
         self.lost[peer] = end  # how many collectives it took part in, and why it is lost
         self._match()
 
-    def _arrived(self, peer, op, number, data):
-        self.messages.append((peer, (op == "send", number), op, data))
-        self._match()
-
-    def _match(self):
+    def _match(self, *new):
         """Give the oldest message that fits to the oldest receive; tell who waits in vain."""
-        self.posted = [asked for asked in self.posted if not asked[2].done()]
+        self.messages += new
+        self.posted = [posted for posted in self.posted if not posted[2].done()]
         for source, key, future in self.posted:
             fits = (m for m in self.messages if m[1] == key and source in (m[0], None))
             if found := next(fits, None):
                 self.messages.remove(found)
                 future.set_result(found)
-                continue
             for peer, (calls, why) in self.lost.items():
                 needed = peer == source or (not key[0] and key[1] > calls)
                 if (needed or len(self.lost) == self.size - 1) and not future.done():
@@ -173,13 +177,12 @@ class Peers:
     async def send(self, peer, op, number, data):
         """Send bytes to a peer; back when they are on their way."""
         if peer == self.rank:
-            return self._arrived(peer, op, number, data)
+            return self._match((peer, (op == "send", number), op, data))
         try:
             self.links[peer].write(HEADER.pack(op.encode(), number, len(data)) + data)
             await asyncio.wait_for(self.links[peer].drain(), self.limit)
         except OSError as error:
-            why = self.lost.get(peer, (0, f"takes no data: {error!r}"))[1]
-            self.fail(op, number, f"rank {peer} {why}")
+            raise EOFError(f"rank {peer} {self.lost.get(peer, (0, error))[1]}") from error
 
     async def receive(self, source, op, number, size):
         """Wait for a message of `size` bytes (source None: from anybody): who sent it, and it."""
@@ -189,18 +192,13 @@ class Peers:
         try:
             peer, _, theirs, data = await asyncio.wait_for(future, self.limit)
         except TimeoutError:
-            who = "anybody" if source is None else f"rank {source}"
-            self.fail(op, number, f"nothing came from {who} in {self.limit:g} s")
-        except EOFError as error:
-            self.fail(op, number, str(error))
+            who = "any rank" if source is None else f"rank {source}"
+            limit = f"within the timeout of {self.limit:g} s"
+            raise TimeoutError(f"{who} has sent nothing {limit}") from None
         if (theirs, len(data)) != (op, size):
             other = f"rank {peer} sends {len(data)} bytes for {theirs}"
-            self.fail(op, number, f"{other}, expected {size} bytes")
+            raise ValueError(f"{other}, expected {size} bytes for {op}")
         return peer, data
-
-    def fail(self, op, number, why):
-        where = f"{op} {number} on rank {self.rank} of {self.size}"
-        raise dist.DistBackendError(f"{where}: {why}") from None
 
     async def leave(self, calls):
         """Say goodbye, and wait until all have read it."""
@@ -209,30 +207,34 @@ class Peers:
                 writer.write(HEADER.pack(b"", calls, 0))
                 writer.write_eof()
         while len(self.lost) < self.size - 1:
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.002)
 
 
-asked = threading.local()  # the Work whose future was asked for last
+profiler = torch._C._autograd
 
 
 class Work(dist.Work):
     """The handle of a call. `done` is the Future of who has sent, for a receive."""
 
-    def __init__(self, done, outputs, event):
+    asked = threading.local()  # .work: whose future was asked for last
+
+    def __init__(self, peers, title, number, call, inputs, outputs):
         super().__init__()
-        self.done, ended = done, torch.futures.Future()
+        event = profiler._record_function_with_args_enter(f"tiny:{title}", *inputs)
+        closed = functools.partial(profiler._record_function_with_args_exit, event)
+        self.done, ended = peers.submit(f"{title} {number}", call, closed), torch.futures.Future()
         # C++ does not see Future.set_exception, so an error is raised in a `then`. Callbacks may
         # wait for other calls, so they have a thread of their own.
         self.future = ended.then(lambda _: self.wait() and outputs)
         end = threading.Thread(target=ended.set_result, args=(None,), daemon=True)
-        done.add_done_callback(lambda _: (_profiler_exit(event), end.start()))
+        self.done.add_done_callback(lambda _: end.start())
 
     def wait(self, timeout=None):
         self.done.result(timeout.total_seconds() if timeout else None)
         return True
 
     def get_future(self):
-        asked.work = self
+        Work.asked.work = self
         return self.future
 
     def is_completed(self):
@@ -247,17 +249,16 @@ def repaired(name):
     old = getattr(dist.Work, name)
 
     def method(holder):
-        asked.work = None
+        Work.asked.work = None
         with contextlib.suppress(RuntimeError):
             holder.get_future()
-        return old(holder) if asked.work is None else getattr(asked.work, name)()
+        work = Work.asked.work
+        return old(holder) if work is None else getattr(work, name)()
 
     return method
 
 
 dist.Work.is_completed, dist.Work._source_rank = map(repaired, ("is_completed", "_source_rank"))
-_profiler_enter = torch._C._autograd._record_function_with_args_enter
-_profiler_exit = torch._C._autograd._record_function_with_args_exit
 
 COMBINE = {"SUM": torch.add, "AVG": torch.add, "PREMUL_SUM": torch.add, "PRODUCT": torch.mul}
 COMBINE |= {"MIN": torch.minimum, "MAX": torch.maximum, "BAND": torch.bitwise_and}
@@ -268,7 +269,7 @@ os.register_at_fork(after_in_child=alive.clear)  # a child has no part in its pa
 
 
 class Tiny(getattr(dist, "BackendBase", None) or dist._Backend):
-    """What torch calls. A part of a call is (algorithm, chunks held, chunks wanted)."""
+    """What torch calls, in its words. A list of one tensor is this rank's chunk, else all chunks."""
 
     supports_splitting = supports_coalescing = supports_shrinking = property(lambda self: False)
     supports_reconfigure = supports_window = property(lambda self: False)
@@ -294,25 +295,21 @@ class Tiny(getattr(dist, "BackendBase", None) or dist._Backend):
         if self in alive:
             alive.remove(self)
             with contextlib.suppress(TimeoutError):
-                self.peers.submit(self.peers.leave(self.calls)).result(10)
+                self.peers.submit("leaving", self.peers.leave(self.calls)).result(10)
             self.peers.loop.call_soon_threadsafe(self.peers.loop.stop)
 
     abort = shutdown
 
-    def _start(self, title, parts, inputs, outputs, how=(None, None)):
-        """A collective: behind those before it, numbered so that ranks can compare."""
+    def _start(self, op, parts, inputs, outputs, how=(None, None)):
+        """A collective, behind those before it; a part is (algorithm, chunks held, wanted)."""
         self.calls += 1
 
         async def call(number):
             async with self.peers.turn:
                 for part in parts:
-                    await self._perform(title, number, *part, *how)
+                    await self._perform(op, number, *part, *how)
 
-        return self._work(title, call(self.calls), inputs, outputs)
-
-    def _work(self, title, call, inputs, outputs):
-        event = _profiler_enter(f"tiny:{title}", *inputs)
-        return Work(self.peers.submit(call), outputs, event)
+        return Work(self.peers, op, self.calls, call(self.calls), inputs, outputs)
 
     async def _perform(self, op, number, rounds, held, wanted, combine=None, factor=None):
         """Run an algorithm on copies of the chunks held; the caller's tensors change at the end."""
@@ -343,24 +340,26 @@ class Tiny(getattr(dist, "BackendBase", None) or dist._Backend):
         """How two contributions combine, and by what each is multiplied before."""
         name, empty = getattr(op, "op", op).name, torch.empty(0, dtype=tensor.dtype)
         COMBINE[name](empty, empty, out=empty)  # what torch can't do is an error here and now
-        factor = {"AVG": lambda: 1 / self.n, "PREMUL_SUM": lambda: op.factor}.get(name)
-        return COMBINE[name], factor and factor()
+        factor = {"AVG": 1 / self.n}.get(name) if name != "PREMUL_SUM" else op.factor
+        return COMBINE[name], factor
 
-    def _in_place(self, op, algorithm, tensors, *root, how=(None, None), wanted=True):
-        parts = []
-        for tensor in tensors:
-            flat = tensor.contiguous().view(-1)
-            held = dict(enumerate(flat.tensor_split(self.n)))
-            parts.append((algorithm(*self.place, *root), held, held if wanted else {}))
-            parts.append(((), {0: flat}, {0: tensor} if wanted else {}))  # where flat is a copy
-        return self._start(op, parts, tensors, tensors, how)
-
-    def _by_rank(self, tensors, op):
+    def _each(self, tensors):
+        """Chunk r is tensor r."""
         if len(tensors) != self.n:
-            raise ValueError(f"{op}: expected {self.n} tensors, one per rank, got {len(tensors)}")
+            raise ValueError(f"expected a tensor for each of {self.n} ranks, got {len(tensors)}")
         return dict(enumerate(tensors))
 
+    def _in_place(self, op, algorithm, tensors, *root, how=(None, None), keep=True):
+        parts = []
+        for tensor in tensors:
+            flat = tensor.view(-1) if tensor.is_contiguous() else tensor  # then rows are chunks
+            chunks = self._each(flat.tensor_split(self.n))
+            parts.append((algorithm(*self.place, *root), chunks, chunks if keep else {}))
+        return self._start(op, parts, tensors, tensors, how)
+
     def allreduce(self, tensors, opts):
+        if tensors[0].is_sparse:
+            raise NotImplementedError("all_reduce of a sparse tensor: backend teachdist has it")
         how = self._how(opts.reduceOp, tensors[0])
         return self._in_place("all_reduce", all_reduce, tensors, how=how)
 
@@ -370,39 +369,35 @@ class Tiny(getattr(dist, "BackendBase", None) or dist._Backend):
         return self._in_place("broadcast", broadcast, tensors, opts.rootRank)
 
     def reduce(self, tensors, opts):
-        how, mine = self._how(opts.reduceOp, tensors[0]), self.me == opts.rootRank
-        return self._in_place("reduce", reduce, tensors, opts.rootRank, how=how, wanted=mine)
+        how, keep = self._how(opts.reduceOp, tensors[0]), self.me == opts.rootRank
+        return self._in_place("reduce", reduce, tensors, opts.rootRank, how=how, keep=keep)
 
     def barrier(self, opts):
         return self._in_place("barrier", all_reduce, [torch.empty(0)], how=(torch.add, None))
 
-    def allgather(self, output_lists, inputs, opts, op="all_gather"):
-        parts = [
-            (all_gather(*self.place), {self.me: own}, self._by_rank(outputs, op))
-            for outputs, own in zip(output_lists, inputs, strict=True)
-        ]
-        return self._start(op, parts, inputs, [t for outputs in output_lists for t in outputs])
+    def allgather(self, lists, inputs, opts, title="all_gather"):
+        each = zip(inputs, lists, strict=True)
+        parts = [(all_gather(*self.place), {self.me: x}, self._each(outs)) for x, outs in each]
+        return self._start(title, parts, inputs, [out for outs in lists for out in outs])
 
-    def allgather_coalesced(self, output_lists, inputs, opts):
-        return self.allgather([list(o) for o in zip(*output_lists, strict=True)], inputs, opts)
+    def allgather_coalesced(self, lists, inputs, opts):
+        return self.allgather(list(zip(*lists, strict=True)), inputs, opts)
 
     def all_gather_single_coalesced(self, outputs, inputs, opts):
-        lists = [self._cut(output, "all_gather_single") for output in outputs]
+        lists = [output.tensor_split(self.n) for output in outputs]
         return self.allgather(lists, inputs, opts, "_all_gather_base")
 
     def all_gather_single(self, output, own, opts):
         return self.all_gather_single_coalesced([output], [own], opts)
 
-    def reduce_scatter(self, outputs, input_lists, opts, op="reduce_scatter"):
-        parts = [
-            (reduce_scatter(*self.place), self._by_rank(inputs, op), {self.me: output})
-            for inputs, output in zip(input_lists, outputs, strict=True)
-        ]
-        inputs = [t for inputs in input_lists for t in inputs]
-        return self._start(op, parts, inputs, outputs, self._how(opts.reduceOp, outputs[0]))
+    def reduce_scatter(self, outputs, lists, opts, title="reduce_scatter"):
+        each = zip(lists, outputs, strict=True)
+        parts = [(reduce_scatter(*self.place), self._each(ins), {self.me: x}) for ins, x in each]
+        inputs, how = [x for ins in lists for x in ins], self._how(opts.reduceOp, outputs[0])
+        return self._start(title, parts, inputs, outputs, how)
 
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
-        lists = [self._cut(tensor, "reduce_scatter_single") for tensor in inputs]
+        lists = [whole.tensor_split(self.n) for whole in inputs]
         return self.reduce_scatter(outputs, lists, opts, "_reduce_scatter_base")
 
     def reduce_scatter_single(self, output, whole, opts):
@@ -412,42 +407,36 @@ class Tiny(getattr(dist, "BackendBase", None) or dist._Backend):
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def gather(self, output_lists, inputs, opts):
-        outputs = output_lists[0] if self.me == opts.rootRank else []
-        wanted = self._by_rank(outputs, "gather") if outputs else {}
-        algorithm = gather(*self.place, opts.rootRank)
-        return self._start("gather", [(algorithm, {self.me: inputs[0]}, wanted)], inputs, outputs)
+    def gather(self, lists, inputs, opts):
+        wanted = self._each(lists[0]) if self.me == opts.rootRank else {}
+        parts = [(gather(*self.place, opts.rootRank), {self.me: inputs[0]}, wanted)]
+        return self._start("gather", parts, inputs, list(wanted.values()))
 
-    def scatter(self, outputs, input_lists, opts):
-        inputs = input_lists[0] if self.me == opts.rootRank else []
-        held = self._by_rank(inputs, "scatter") if inputs else {}
-        algorithm = scatter(*self.place, opts.rootRank)
-        return self._start("scatter", [(algorithm, held, {self.me: outputs[0]})], inputs, outputs)
+    def scatter(self, outputs, lists, opts):
+        held = self._each(lists[0]) if self.me == opts.rootRank else {}
+        parts = [(scatter(*self.place, opts.rootRank), held, {self.me: outputs[0]})]
+        return self._start("scatter", parts, list(held.values()), outputs)
 
-    def alltoall(self, outputs, inputs, opts):
-        held = {self.me * self.n + d: t for d, t in self._by_rank(inputs, "all_to_all").items()}
-        wanted = {s * self.n + self.me: t for s, t in self._by_rank(outputs, "all_to_all").items()}
-        parts = [(all_to_all(*self.place), held, wanted)]
-        return self._start("all_to_all", parts, inputs, outputs)
+    def alltoall(self, outputs, inputs, opts, result=None):
+        held = {self.me * self.n + d: x for d, x in self._each(inputs).items()}
+        wanted = {s * self.n + self.me: x for s, x in self._each(outputs).items()}
+        parts, result = [(all_to_all(*self.place), held, wanted)], result or (inputs, outputs)
+        return self._start("all_to_all", parts, *result)
 
     def all_to_all_single(self, output, whole, output_splits, input_splits, opts):
-        outputs = self._cut(output, "all_to_all_single", output_splits)
-        return self.alltoall(outputs, self._cut(whole, "all_to_all_single", input_splits), opts)
+        outs = output.split(output_splits) if output_splits else output.tensor_split(self.n)
+        ins = whole.split(input_splits) if input_splits else whole.tensor_split(self.n)
+        return self.alltoall(outs, ins, opts, ([whole], [output]))
 
     alltoall_base = all_to_all_single
 
-    def _cut(self, tensor, op, splits=()):
-        if not splits and tensor.shape[0] % self.n:
-            raise ValueError(f"{op}: {tensor.shape[0]} rows do not go evenly to {self.n} ranks")
-        return tensor.split(splits) if splits else tensor.tensor_split(self.n)
-
     def send(self, tensors, to, tag):
         call = self._perform("send", tag, [[Send(to, 0)]], {0: tensors[0]}, {})
-        return self._work("send", call, tensors, tensors)
+        return Work(self.peers, "send", tag, call, tensors, tensors)
 
     def recv(self, tensors, source, tag, title="recv"):
         call = self._perform("send", tag, [[Recv(source, 0)]], {}, {0: tensors[0]})
-        return self._work(title, call, tensors, tensors)
+        return Work(self.peers, title, tag, call, tensors, tensors)
 
     def recv_anysource(self, tensors, tag):
         return self.recv(tensors, None, tag, "recvAnySource")
