@@ -131,6 +131,7 @@ class Peers:
             said, peer, _ = HEADER.unpack(await reader.readexactly(HEADER.size))
             if secrets.compare_digest(said, token.encode()):
                 await self._read(peer, reader, writer)
+            writer.close()
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         store.set(f"tiny/{self.rank}", f"{server.sockets[0].getsockname()[1]} {token}")
@@ -139,7 +140,7 @@ class Peers:
                 port, theirs = store.get(f"tiny/{peer}").decode().split()
                 reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
                 writer.write(HEADER.pack(theirs.encode(), self.rank, 0))
-                self.loop.create_task(self._read(peer, reader, writer))  # noqa: RUF006
+                self.loop.create_task(self._read(peer, reader, writer))
             elif self.loop.time() > until:
                 raise TimeoutError(f"ranks {missing} have not come in {self.limit:g} s")
             await asyncio.sleep(0.002)
@@ -269,7 +270,7 @@ os.register_at_fork(after_in_child=alive.clear)  # a child has no part in its pa
 
 
 class Tiny(getattr(dist, "BackendBase", None) or dist._Backend):
-    """What torch calls, in its words. A list of one tensor is this rank's chunk, else all chunks."""
+    """What torch calls. Each method says which chunk is which tensor, no more."""
 
     supports_splitting = supports_coalescing = supports_shrinking = property(lambda self: False)
     supports_reconfigure = supports_window = property(lambda self: False)
