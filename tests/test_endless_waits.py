@@ -25,6 +25,7 @@ MAY = {
         "self._theirs.wait()",
     ): "NCCL's: queues on a stream, returns at once",
     ("backend/work.py", "self.wait()"): "its own wait",
+    ("tiny.py", "self.wait()"): "called when the work is over",
     (
         "backend/execution/call_order.py",
         "self._running.acquire()",

@@ -338,7 +338,10 @@ def test_entry_point_of_teachdist():
 
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     declared = tomllib.loads(text)["project"]["entry-points"]["torch.distributed.backends"]
-    assert declared == {"teachdist": "teachdist.backend:register"}
+    assert declared == {
+        "teachdist": "teachdist.backend:register",
+        "tiny": "teachdist.tiny:register",
+    }
 
 
 # -- methods -------------------------------------------------------------------------------

@@ -131,7 +131,9 @@ def run(args, temp):
     )
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     Path(temp, "barrier").touch()
-    modules = [] if args.backend == "gloo" else [f"{args.backend}.backend"]
+    modules = {"gloo": [], "tiny": ["teachdist.tiny"]}.get(
+        args.backend, [f"{args.backend}.backend"]
+    )
     cls = suites.case_class(suites.load(args.backend, args.gate, modules))
     names = unittest.TestLoader().getTestCaseNames(cls)
     names = [name for name in names if re.search(args.pattern, name)]
