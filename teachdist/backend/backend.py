@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from teachdist.backend.calls import binding
 from teachdist.backend.calls.checks import by_rank, one, same_count
+from teachdist.backend.calls.flat import outside_inference
 from teachdist.backend.calls.sparse import all_reduce_sparse
 from teachdist.backend.execution.options import Options
 from teachdist.backend.execution.profiling import opened, profiling
@@ -117,12 +118,14 @@ class Backend(BackendBase):
     def _place(self):
         return self.communicator.again.place
 
+    @outside_inference
     def broadcast(self, tensors, opts):
         """Every rank's tensor becomes the root's."""
         tensor = one(tensors, opts.rootTensor, "broadcast")
         about = tensor, opts.rootRank
         return self._collective(opts, "broadcast", tensors, [tensor], binding.broadcast, *about)
 
+    @outside_inference
     def allreduce(self, tensors, opts):
         """Every rank's tensor becomes the reduction of all."""
         if len(tensors) == 1 and tensors[0].is_sparse:
@@ -135,17 +138,20 @@ class Backend(BackendBase):
         """all_reduce of several tensors."""
         return self.allreduce(tensors, opts)
 
+    @outside_inference
     def allreduce_sparse(self, tensors, opts):
         """all_reduce of a sparse COO tensor; ranks may have entries in different places."""
         todo = all_reduce_sparse(one(tensors, 0, "all_reduce"), opts.reduceOp, *self._place)
         return self._run(opts, "all_reduce", tensors, tensors, *todo)
 
+    @outside_inference
     def reduce(self, tensors, opts):
         """The root's tensor becomes the reduction of all."""
         tensor = one(tensors, opts.rootTensor, "reduce")
         about = tensor, opts.reduceOp, opts.rootRank
         return self._collective(opts, "reduce", tensors, [tensor], binding.reduce, *about)
 
+    @outside_inference
     def allgather(self, output_lists, inputs, opts):
         """`output_lists[0][s]` becomes rank s's input."""
         same_count(output_lists, inputs, "all_gather", "output_lists", "inputs")
@@ -154,12 +160,14 @@ class Backend(BackendBase):
         outputs = [t for outs in output_lists for t in outs]
         return self._run(opts, "all_gather", inputs, outputs, *todo)
 
+    @outside_inference
     def allgather_coalesced(self, output_lists, inputs, opts):
         """all_gather of several tensors; `output_lists[s][i]` becomes rank s's i-th input."""
         by_rank(output_lists, inputs, self.communicator.size)
         lists = [list(outs) for outs in zip(*output_lists, strict=True)]
         return self.allgather(lists, inputs, opts)
 
+    @outside_inference
     def all_gather_single(self, output, input, opts):  # noqa: A002  torch's name
         """`output` becomes all inputs, one behind the other."""
         make, about = binding.all_gather_single, (output, input)
@@ -167,6 +175,7 @@ class Backend(BackendBase):
 
     _allgather_base = all_gather_single
 
+    @outside_inference
     def all_gather_single_coalesced(self, outputs, inputs, opts):
         """all_gather_single of several tensors."""
         same_count(outputs, inputs, "all_gather_single", "outputs", "inputs")
@@ -176,17 +185,20 @@ class Backend(BackendBase):
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
+    @outside_inference
     def gather(self, output_lists, inputs, opts):
         """On the root `output_lists[0][s]` becomes rank s's input."""
         outputs = output_lists[0] if output_lists else []
         about = outputs, one(inputs, 0, "gather"), opts.rootRank
         return self._collective(opts, "gather", inputs, outputs, binding.gather, *about)
 
+    @outside_inference
     def gather_single(self, output, input, opts):  # noqa: A002
         """On the root `output` becomes all inputs, one behind the other."""
         todo = binding.gather_single(output, input, opts.rootRank, *self._place)
         return self._run(opts, "gather", [input], None, todo)
 
+    @outside_inference
     def scatter(self, outputs, input_lists, opts):
         """Rank d's output becomes the root's `input_lists[0][d]`."""
         inputs = input_lists[0] if input_lists else []
@@ -194,6 +206,7 @@ class Backend(BackendBase):
         about = output, inputs, opts.rootRank
         return self._collective(opts, "scatter", inputs, [output], binding.scatter, *about)
 
+    @outside_inference
     def reduce_scatter(self, outputs, input_lists, opts):
         """Rank d's output becomes the reduction of everybody's `input_lists[0][d]`."""
         same_count(outputs, input_lists, "reduce_scatter", "outputs", "input_lists")
@@ -203,6 +216,7 @@ class Backend(BackendBase):
         inputs = [t for ins in input_lists for t in ins]
         return self._run(opts, "reduce_scatter", inputs, list(outputs), *todo)
 
+    @outside_inference
     def reduce_scatter_single(self, output, input, opts):  # noqa: A002
         """Rank d's output becomes the reduction of the d-th part of everybody's input."""
         make, about = binding.reduce_scatter_single, (output, input, opts.reduceOp)
@@ -210,6 +224,7 @@ class Backend(BackendBase):
 
     _reduce_scatter_base = reduce_scatter_single
 
+    @outside_inference
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
         """reduce_scatter_single of several tensors."""
         same_count(outputs, inputs, "reduce_scatter_single", "outputs", "inputs")
@@ -220,11 +235,13 @@ class Backend(BackendBase):
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
+    @outside_inference
     def alltoall(self, outputs, inputs, opts):
         """outputs[s] becomes rank s's inputs[this rank]."""
         make, about = binding.all_to_all, (outputs, inputs)
         return self._collective(opts, "all_to_all", inputs, list(outputs), make, *about)
 
+    @outside_inference
     def all_to_all_single(self, output, input, output_splits, input_splits, opts):  # noqa: A002
         """Alltoall on parts of one tensor."""
         make = binding.all_to_all_single
@@ -233,10 +250,12 @@ class Backend(BackendBase):
 
     alltoall_base = all_to_all_single
 
+    @outside_inference
     def barrier(self, opts):
         """Nobody leaves before everybody has come."""
         return self._collective(opts, "barrier", [], [], binding.barrier)
 
+    @outside_inference
     def monitored_barrier(self, opts, wait_all_ranks):
         """A barrier that names the ranks which did not come; no Work."""
         limit = opts.timeout.total_seconds()
@@ -245,16 +264,19 @@ class Backend(BackendBase):
 
     # -- point to point ------------------------------------------------------------------------
 
+    @outside_inference
     def send(self, tensors, dst, tag):
         """Send a tensor to group rank `dst`."""
         tensor = one(tensors, 0, "send")
         return self._batched(point_to_point.send(self.communicator, tensor, dst, tag))
 
+    @outside_inference
     def recv(self, tensors, src, tag):
         """Receive a tensor from group rank `src`."""
         tensor = one(tensors, 0, "recv")
         return self._batched(point_to_point.receive(self.communicator, tensor, src, tag))
 
+    @outside_inference
     def recv_anysource(self, tensors, tag):
         """Receive a tensor from whoever sends one; the Work knows who did."""
         tensor = one(tensors, 0, "recv")

@@ -111,3 +111,35 @@ def again(op, way, mode, made_inside, numel):  # noqa: C901  a table of calls
             if not bool((tensor == value).all()):
                 wrong.append((op, way, mode, made_inside, number, tensor[:2].tolist(), value))
     return wrong
+
+
+def otherwise(mode, made_inside):
+    """Forms that are bound in other ways: sparse, coalesced, to strided places, point to point."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    ranks = [r + 1.0 for r in range(size)]
+    wrong = []
+    for number, context in enumerate(MODES[mode]()):
+        with torch.inference_mode(made_inside):
+            own = torch.full((4,), rank + 1.0)
+            sparse = own.to_sparse()
+            wholes = [torch.zeros(4 * size) for _ in range(2)]
+            strided = [torch.zeros(8)[::2] for _ in range(size)]
+            came = torch.zeros(8)[::2]
+        with context:
+            dist.all_reduce(sparse, async_op=True).wait()
+            with dist.distributed_c10d._coalescing_manager(async_ops=True) as manager:
+                for whole in wholes:
+                    dist.all_gather_into_tensor(whole, own)
+            manager.wait()
+            dist.all_gather(strided, own, async_op=True).wait()
+            sent = dist.isend(own, (rank + 1) % size)
+            dist.irecv(came, (rank - 1) % size).wait()
+            sent.wait()
+        got = {
+            "sparse": sparse.to_dense().tolist() == [sum(ranks)] * 4,
+            "coalesced": all(w.view(size, 4)[:, 0].tolist() == ranks for w in wholes),
+            "strided": [part[0].item() for part in strided] == ranks,
+            "received": came.tolist() == [(rank - 1) % size + 1.0] * 4,
+        }
+        wrong += [(what, mode, made_inside, number) for what, right in got.items() if not right]
+    return wrong

@@ -7,18 +7,19 @@ backend knows strides or devices.
 
 Nor does anything else know inference mode. torch lets a tensor that was made in that mode be
 changed only in that mode, and the mode belongs to a thread: what a call keeps, or hands to the
-group's thread, would depend on where it was made. So calls are made and run outside it
+group's thread, would depend on where it was made. So what torch calls leaves the mode
 (`outside_inference`), and a caller's inference tensor is seen as the plain memory that it is.
 """
 
-import contextlib
 import ctypes
+import functools
 
 import torch
 
 from teachdist.links.transport.raw import scratch, view_bytes
 
 __all__ = [
+    "changing",
     "cut",
     "flat",
     "is_view_of",
@@ -45,12 +46,17 @@ def flat(tensor):
     return _plain(tensor.contiguous().view(-1))
 
 
-def outside_inference():
-    """A context in which new tensors are like all others, whatever mode the caller is in."""
-    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _AS_IS
+def outside_inference(method):
+    """The method, run so that tensors made in it are like all others, whatever mode is on."""
 
+    @functools.wraps(method)
+    def outside(*args):
+        if not torch.is_inference_mode_enabled():
+            return method(*args)
+        with torch.inference_mode(False):
+            return method(*args)
 
-_AS_IS = contextlib.nullcontext()
+    return outside
 
 
 def _plain(tensor):
@@ -81,9 +87,14 @@ def is_view_of(flat_tensor, tensor):
     return flat_tensor.data_ptr() == tensor.data_ptr()
 
 
+def changing(tensor):
+    """A context in which a caller's tensor may be changed, by any thread."""
+    return torch.inference_mode() if tensor.is_inference() else torch.no_grad()
+
+
 def put_back(values, tensor):
     """Write flat `values` to the tensor they stand for, whatever its strides and device."""
-    with torch.inference_mode() if tensor.is_inference() else _AS_IS:
+    with changing(tensor):
         tensor.detach().copy_(values.view(tensor.shape))
 
 

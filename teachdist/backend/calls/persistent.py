@@ -19,7 +19,7 @@ import ctypes
 
 import torch
 
-from teachdist.backend.calls.flat import outside_inference, scratch
+from teachdist.backend.calls.flat import scratch
 
 MOST = 512  # calls kept per group
 MOST_SCRATCH = 1 << 16  # bytes of scratch that a kept script may hold
@@ -45,8 +45,7 @@ class Again:
         known = self._known.get(key)
         if known is not None and self._right(known):
             return known
-        with outside_inference():
-            call = make(*arguments, *self.place)
+        call = make(*arguments, *self.place)
         if key is not None and not call.write_back and call.then is None:
             call.kept = _Kept(self._known, key, extents(arguments))
         return call

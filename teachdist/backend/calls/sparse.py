@@ -14,7 +14,7 @@ import torch
 from teachdist.backend.calls.binding import all_gather_single
 from teachdist.backend.calls.call import Call, describe, name_of
 from teachdist.backend.calls.checks import DEVICES
-from teachdist.backend.calls.flat import flat
+from teachdist.backend.calls.flat import changing, flat
 from teachdist.backend.calls.reduce_ops import reducer, short
 
 _SUMS = {"SUM", "AVG", "PREMUL_SUM"}
@@ -47,7 +47,7 @@ def all_reduce_sparse(tensor, op, rank, size):
         entries = torch.cat(indices.parts, dim=1), torch.cat(values.parts)
         total = torch.sparse_coo_tensor(*entries, tensor.shape).coalesce()
         how.after(total.values(), size)
-        with torch.no_grad():  # detach() would be another sparse tensor
+        with changing(tensor):  # detach() would be another sparse tensor
             tensor.copy_(total)
 
     first.then = counted

@@ -16,7 +16,6 @@ from functools import partial
 import torch.distributed as dist
 
 from teachdist import tracing
-from teachdist.backend.calls.flat import outside_inference
 from teachdist.backend.calls.persistent import Again
 from teachdist.backend.execution import observed
 from teachdist.backend.execution.call_order import Turns
@@ -167,10 +166,9 @@ class Communicator:
         del inputs  # not before
 
     def _in_turn(self, sequence, calls, site, opts):
-        with outside_inference():
-            for call in calls:
-                self._execute(sequence, call, site, opts)
-                sequence += 1
+        for call in calls:
+            self._execute(sequence, call, site, opts)
+            sequence += 1
 
     def _execute(self, sequence, call, site, opts):
         if call.route is None and self.routes.hosts is not None:  # they were not known before

@@ -12,14 +12,7 @@ import torch.distributed as dist
 
 from teachdist.backend.calls.call import describe
 from teachdist.backend.calls.checks import check, check_output
-from teachdist.backend.calls.flat import (
-    flat,
-    is_view_of,
-    outside_inference,
-    put_back,
-    room,
-    view_bytes,
-)
+from teachdist.backend.calls.flat import flat, is_view_of, put_back, room, view_bytes
 from teachdist.backend.calls.persistent import key_of
 from teachdist.backend.execution.profiling import opened
 from teachdist.backend.p2p import requests
@@ -53,8 +46,7 @@ def _again(communicator, make, tensor, peer, tag):
     known = communicator.again.parcels.get(key)
     if known is not None:
         return known
-    with outside_inference():
-        parcel = make(communicator, tensor, peer, tag)
+    parcel = make(communicator, tensor, peer, tag)
     if key is not None and is_view_of(parcel.values, tensor):
         parcel.values = parcel.landed = None
         communicator.again.keep_parcel(key, parcel)

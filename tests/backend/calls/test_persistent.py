@@ -39,6 +39,20 @@ def test_same_tensors_again(size, numel):
     assert on(size, job, OPS, ways, modes, numel, HERE) == [[]] * size
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_forms_that_are_bound_in_other_ways():
+    def job(modes, here):
+        import sys
+
+        if here not in sys.path:
+            sys.path.insert(0, here)
+        from calls_again import otherwise
+
+        return [w for mode in modes for inside in (False, True) for w in otherwise(mode, inside)]
+
+    assert on(2, job, list(MODES), HERE) == [[]] * 2
+
+
 def test_freed_and_made_anew_with_another_dtype():
     def job():
         answers = []
