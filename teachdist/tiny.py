@@ -6,14 +6,15 @@ The idea: *a collective is data*. An algorithm is a generator that says what one
 round, in three words: `Send(to, chunk)`, `Recv(source, chunk)` and `Reduce(source, chunk)`, which
 is receive and combine. It knows neither torch nor sockets. What is left for a backend is little:
 
-- `Peers`: a socket to every other rank, found through the store. A thread for each reads what
-  comes; messages and receives meet as in MPI, the oldest that fit each other first;
-- `Work`: the handle of a call. Each call runs on a thread of its own, behind the one before it;
+- `Peers`: a socket to every other rank, found through the store. A thread with an event loop reads
+  and writes; messages and receives meet as in MPI, the oldest that fit each other first;
+- `Work`: the handle of a call, a coroutine of that loop; collectives run one behind the other;
 - `Tiny`: what torch calls. Each method says which chunk is which tensor, no more.
 
 A rank that died, left, is late or is in another call is named in an error. The price: data is
-copied two or three times, every chunk is a message and every call a thread; all ranks are on one
-machine, and their tensors in host memory. The large backend is the same, made safe and fast:
+copied several times and every chunk is a message; all ranks are on one machine, their tensors in
+host memory; there is no monitored barrier, and a send never waits for its receive. The large
+backend is the same, made safe and fast:
 
 - `collectives/`: more algorithms, with proof and price; `backend/execution/` chooses and runs them;
 - `links/`: shared memory, few copies, back pressure, several machines;

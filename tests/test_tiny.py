@@ -1,7 +1,10 @@
 """The backend in one file: what it computes is gloo's, and a fault names the rank."""
 
+import inspect
+import json
 import os
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -313,3 +316,12 @@ def test_what_torch_cannot_combine_is_an_error_at_once():
     with pytest.raises(ValueError, match="a tensor for each of 1 ranks, got 2"):
         group.alltoall([torch.ones(1)] * 2, [torch.ones(1)] * 2, opts)
     group.shutdown()
+
+
+def test_the_notebook_builds_this_file():
+    notebook = Path(__file__).parents[1] / "notebooks" / "20-writing-a-backend.ipynb"
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    built = [c["source"][1:] for c in cells if "tiny" in c["metadata"].get("tags", [])]
+    built = [line.rstrip() for lines in built for line in lines if line.strip()]
+    source = inspect.getsource(tiny).split('"""', 2)[2]
+    assert built == [line for line in source.splitlines() if line.strip()]
