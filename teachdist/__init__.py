@@ -13,10 +13,11 @@ _PUBLIC = {
     name: module
     for module, names in {
         "teachdist.collectives": (
-            "Algorithm algorithm catalog choose cost describe_rounds draw_svg exercise exercises "
-            "frames get lower_bound plot_cost prove Recv Reduce Refused report Send Topology"
+            "Algorithm algorithm catalog choose cost exercise exercises "
+            "get lower_bound prove Recv Reduce Refused report Send Topology"
         ),
         "teachdist.backend": "guard Options use",
+        "teachdist.pictures": "plot_cost",
         "teachdist.notebook": "Cluster load_ipython_extension show",
         "teachdist.mesh": "DeviceMesh init_device_mesh",
         "teachdist.join": "Join Joinable JoinHook",

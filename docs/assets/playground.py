@@ -21,12 +21,11 @@ from teachdist.collectives import (
     exercise,
     exercises,
     get,
-    plot_cost,
     prove,
 )
 from teachdist.collectives import catalog as catalogue
 from teachdist.collectives.catalog import add, make, remove
-from teachdist.pictures import scene
+from teachdist.pictures import plot_cost, scene
 
 SIZES = range(1, 17)
 PRICED = [4**k for k in range(2, 14)]  # bytes

@@ -6,8 +6,8 @@ from pathlib import Path
 import players
 
 from teachdist.collectives import DEFINITIONS, PRESETS, catalog, cost, get, lower_bound, prove
-from teachdist.collectives.model.cost import in_bytes, in_seconds
 from teachdist.notebook.show import show
+from teachdist.words import in_bytes, in_seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = (1 << 10, 1 << 20, 1 << 26)  # bytes

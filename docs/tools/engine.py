@@ -21,7 +21,7 @@ PARTS = ("collectives", "pictures")
 def vendor(assets: Path) -> str | None:
     """Put pyodide and teachdist's pure part into `assets`; why it could not be done, or None."""
     with zipfile.ZipFile(assets / "teachdist.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        sources = [ROOT / "teachdist" / "__init__.py"]
+        sources = [ROOT / "teachdist" / name for name in ("__init__.py", "words.py")]
         for part in PARTS:
             sources += sorted((ROOT / "teachdist" / part).rglob("*.py"))
         for source in sources:

@@ -7,6 +7,7 @@ import teachdist.collectives
 
 GROUPS = {
     "collectives": ("Algorithms", "Write, prove, price and choose algorithms. No torch needed."),
+    "pictures": ("Pictures", "Curves of predicted time; no torch needed."),
     "backend": ("Backend", 'What `init_process_group("teachdist")` uses, and how to steer it.'),
     "notebook": ("Notebook", "Ranks as engines, and pictures."),
     "stores": ("Stores", "Key-value stores with torch's constructors and methods."),

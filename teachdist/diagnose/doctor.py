@@ -19,6 +19,7 @@ from teachdist.diagnose import stacks, verdict
 from teachdist.diagnose.snapshot import ABSENT, CALL, CLOSED, DEAD, GONE, SILENT, USER
 from teachdist.diagnose.survey import Survey, cards_in, cards_of_store, open_store
 from teachdist.links.rendezvous.address import this_host
+from teachdist.words import table
 
 _STATES = {
     CALL: "in call",
@@ -62,14 +63,9 @@ def report(groups, with_stacks=False):
 
 def _of_group(group):
     rows = [_COLUMNS, *(_row(one) for one in group.seen)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
     at = f" of the job at {group.job}" if group.job else ""
     head = f'group "{group.name}"{at}, {len(group.seen)} ranks'
-    return "\n".join([head, *lines, verdict.verdict(group.name, group.places)])
+    return "\n".join([head, table(rows), verdict.verdict(group.name, group.places)])
 
 
 def _row(one):

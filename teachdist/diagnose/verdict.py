@@ -20,22 +20,7 @@ from collections import Counter
 
 from teachdist.diagnose.call_site import IDLE
 from teachdist.diagnose.snapshot import ABSENT, CALL, CLOSED, DEAD, GONE, SILENT, USER
-
-
-def ranks_words(ranks, and_="and"):
-    """[0, 1, 2, 5] -> "ranks 0-2 and 5"; [3] -> "rank 3"."""
-    runs = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    names = []
-    for first, last in runs:
-        names += [str(first)] if first == last else [f"{first}-{last}"] * (last - first > 1)
-        names += [str(first), str(last)] * (last - first == 1)
-    text = f" {and_} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {text}"
+from teachdist.words import ranks_words
 
 
 def parted(calls):

@@ -4,19 +4,17 @@ The last dimension runs to the right and the one before it downwards; two furthe
 arrange such blocks to the right and downwards, and so on. In the coordinates of a cell only one
 differs from this rank's where the cell is coloured: that one is the dimension of the group.
 
-In a notebook the picture is an SVG in an ``<img>``, as JupyterLab removes SVG that stands in HTML
-directly; elsewhere it is text.
+In a notebook the picture is an SVG; elsewhere it is text.
 """
 
-import base64
-from html import escape
 from itertools import product
 
 from torch.distributed import GroupMember, get_process_group_ranks
 
+from teachdist.pictures import svg
+
 CELL, GAP, MARGIN, LINE = (46, 30), 14, 16, 20  # sizes in pixels; a cell is (wide, high)
-COLOURS = ("#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#f0e442", "#d55e00")  # for all eyes
-MINE, PLAIN, INK, PALE = "#24292f", "#ffffff", "#24292f", "#8c959f"
+ME = svg.INK  # this rank's own cell
 
 
 class MeshPicture:
@@ -88,35 +86,27 @@ class MeshPicture:
         texts = [self.title, *(text for _, text in self.legend)]
         width = max(right, *(18 + 9 * len(text) for text in texts)) + 2 * MARGIN
         height = top + below + LINE * len(self.legend) + MARGIN
-        title = escape(self.title)
-        parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img"',
-            f' width="{width}" height="{height}" font-family="sans-serif" font-size="13">',
-            f'<title>{title}</title><rect width="100%" height="100%" rx="8" fill="{PLAIN}"/>',
-            f'<text x="{MARGIN}" y="{MARGIN + 12}" fill="{INK}" font-weight="bold">{title}</text>',
-        ]
+        parts = [svg.text(MARGIN, MARGIN + 12, self.title, bold=True)]
         for at, (x, y) in corners.items():
-            parts.append(self._cell(at, MARGIN + x, top + y))
+            parts += self._cell(at, MARGIN + x, top + y)
         for line, (dim, text) in enumerate(self.legend):
             y = top + below + LINE * (line + 1)
-            fill = MINE if dim is None else COLOURS[dim % len(COLOURS)]
-            parts.append(f'<rect x="{MARGIN}" y="{y - 11}" width="12" height="12" fill="{fill}"/>')
-            parts.append(f'<text x="{MARGIN + 18}" y="{y}" fill="{INK}">{escape(text)}</text>')
-        return "\n".join([*parts, "</svg>"])
+            parts.append(svg.rect(MARGIN, y - 11, 12, 12, ME if dim is None else svg.colour(dim)))
+            parts.append(svg.text(MARGIN + 18, y, text))
+        return svg.document(width, height, "".join(parts), self.title)
 
     def _cell(self, at, x, y):
         along = self._along(at)
-        fill = {None: PLAIN, "me": MINE}.get(along) or COLOURS[along % len(COLOURS)]
-        ink = PLAIN if along == "me" else INK
+        fill, ink = ("#fff", svg.INK) if along is None else (ME, "#fff")
+        if isinstance(along, int):
+            fill, ink = svg.colour(along), svg.ON_COLOUR[along % len(svg.ON_COLOUR)]
         wide, high = CELL
-        return (
-            f'<rect x="{x}" y="{y}" width="{wide - 4}" height="{high - 4}" rx="4" fill="{fill}" '
-            f'stroke="{PALE}"/><text x="{x + (wide - 4) / 2:g}" y="{y + high / 2 + 3:g}" '
-            f'fill="{ink}" text-anchor="middle">{self.cells[at]}</text>'
-        )
+        yield svg.rect(x, y, wide - 4, high - 4, fill, stroke=svg.SOFT, rx=4)
+        middle = (x + (wide - 4) / 2, y + high / 2 + 3)
+        yield svg.text(*middle, self.cells[at], anchor="middle", fill=ink)
 
     def __str__(self):
-        """The same as text: this rank in brackets, others with the letter of their group."""
+        """The picture as text: this rank in brackets, others with the letter of their group."""
         wide, high = CELL
         rows = {}
         for at, rank in self.cells.items():
@@ -146,12 +136,8 @@ class MeshPicture:
         return f"[{rank}]" if along == "me" else f"{rank}{_letter(along)}"
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        data = base64.b64encode(self.svg().encode()).decode()
-        alt = escape("; ".join([self.title, *(text for _, text in self.legend)]), quote=True)
-        return {
-            "text/plain": str(self),
-            "text/html": f'<img src="data:image/svg+xml;base64,{data}" alt="{alt}">',
-        }
+        words = "; ".join([self.title, *(text for _, text in self.legend)])
+        return {"text/plain": str(self), "text/html": svg.image(self.svg(), words)}
 
 
 def _list(ranks):

@@ -15,10 +15,11 @@ import uuid
 
 from teachdist.notebook.cells import status
 from teachdist.notebook.cells.live import in_notebook
-from teachdist.notebook.cells.outputs import name_ranks, show, show_late, whole
+from teachdist.notebook.cells.outputs import show, show_late, whole
 from teachdist.notebook.engines import processes, rank, requests
 from teachdist.notebook.engines.listening import Late
 from teachdist.notebook.errors import ClusterError, RanksError, explained
+from teachdist.words import ranks_label
 
 
 class Cluster:
@@ -312,10 +313,12 @@ class Cluster:
         there = processes.engines_of(self.client)
         dead = [r for r in on if self._members[r] not in there]
         if dead:
-            raise ClusterError(f"{name_ranks(dead)} ended; next: %ranks restart, Cluster.restart()")
+            raise ClusterError(
+                f"{ranks_label(dead)} ended; next: %ranks restart, Cluster.restart()"
+            )
         busy = [r for r in self.busy if r in on]
         if busy:
             raise ClusterError(
-                f"{name_ranks(busy)} still at work on something earlier; "
+                f"{ranks_label(busy)} still at work on something earlier; "
                 "next: %ranks status, then interrupt or restart"
             )

@@ -7,7 +7,8 @@ by itself is the culprit: its traceback is what the reader needs. The others get
 import re
 from dataclasses import dataclass
 
-from teachdist.notebook.cells.outputs import MOST, cut, group, name_ranks, plain
+from teachdist.notebook.cells.outputs import MOST, cut, group, plain
+from teachdist.words import ranks_label
 
 # The backend released this rank because another one failed, or we have interrupted it.
 _CONSEQUENCES = ("Released", "KeyboardInterrupt")
@@ -98,9 +99,9 @@ class RanksError(RuntimeError):
         died = any(failure.died for failure in self._causes)
         for some in (self._causes, others):
             by_rank = {one.rank: _was_in(one) if died else one.what for one in some}
-            lines += [f"{name_ranks(ranks)}: {what}" for ranks, what in group(by_rank)]
+            lines += [f"{ranks_label(ranks)}: {what}" for ranks, what in group(by_rank)]
         if self.stuck:
-            lines.append(f"{name_ranks(self.stuck)}: no answer, not even to an interrupt")
+            lines.append(f"{ranks_label(self.stuck)}: no answer, not even to an interrupt")
         if self.stuck or any(failure.died for failure in self.failures):
             lines.append("next: %ranks restart, or Cluster.restart()")
         return lines
@@ -118,7 +119,7 @@ class RanksError(RuntimeError):
             return [*self.lines(), *self.hint.splitlines()]
         alike = [one for one in self._causes if one.what == first.what] or [first]
         rest = self.lines() if len(self.failures) + len(self.stuck) > 1 else []
-        head = f"{name_ranks([one.rank for one in alike])} failed first:"
+        head = f"{ranks_label([one.rank for one in alike])} failed first:"
         return [head, *_fitting(first.traceback), "", *rest, *self.hint.splitlines()]
 
 
@@ -132,7 +133,7 @@ def interrupted(said):
         rank: silent if text is None else text.replace(_STOPPED, "stopped at ")
         for rank, text in said.items()
     }
-    lines = ["interrupted", *(f"{name_ranks(ranks)}: {text}" for ranks, text in group(by_rank))]
+    lines = ["interrupted", *(f"{ranks_label(ranks)}: {text}" for ranks, text in group(by_rank))]
     error = KeyboardInterrupt("\n".join(lines))
     error._render_traceback_ = lambda: lines  # what IPython asks an exception for
     return error

@@ -69,7 +69,7 @@ class RanksMagics(Magics):
         given = arguments.line_words(line)
         controls = {
             "status": self._status,
-            "who": lambda: print(who.table(self._running().ask(rank.who))),  # noqa: T201
+            "who": lambda: print(who.who_table(self._running().ask(rank.who))),  # noqa: T201
             "output": lambda: self._output(given.more),
             "interrupt": lambda: self._running().interrupt(),
             "restart": self._restart,

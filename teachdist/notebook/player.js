@@ -16,7 +16,7 @@ const PAUSE_AT_END = 2.5;
 const FONT = 14;
 const MANY_MOVES = 24; // above it a message is a dot
 const MANY_RANKS = 16; // above it a bar shows how many have contributed, not who
-// Okabe and Ito's: told apart with every common kind of colour blindness. As in collectives/svg.py.
+// Okabe and Ito's: told apart with every common kind of colour blindness. As in pictures/svg.py.
 const COLOURS = ["#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999"];
 const ON_COLOUR = ["#000", "#000", "#000", "#000", "#fff", "#000", "#000", "#000"];
 const LAYOUTS = [["ring", "Ring"], ["line", "Line"], ["grid", "Grid"]];

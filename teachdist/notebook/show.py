@@ -22,9 +22,9 @@ import json
 from html import escape
 from pathlib import Path
 
-from teachdist.collectives import DEFINITIONS, Cost, CounterExample, Proof, plot_cost
+from teachdist.collectives import DEFINITIONS, Cost, CounterExample, Proof
 from teachdist.environment import switch
-from teachdist.pictures import charts, recorded, svg
+from teachdist.pictures import charts, plot_cost, recorded, svg
 from teachdist.pictures.compared import predicted_beside_measured
 from teachdist.pictures.scene import scene
 from teachdist.pictures.still import still, words

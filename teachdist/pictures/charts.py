@@ -6,6 +6,7 @@ All take what `recorded.together` gives: [{rank: that rank's call}].
 from __future__ import annotations
 
 from teachdist.pictures import svg
+from teachdist.words import in_bytes
 
 WIDTH = 720
 LEFT = 84
@@ -141,8 +142,4 @@ def _size(calls):
 
 
 def _count(nbytes):
-    for unit in ("B", "KiB", "MiB"):
-        if nbytes < 1024:
-            return f"{nbytes:.4g} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.4g} GiB"
+    return in_bytes(nbytes).replace("bytes", "B")

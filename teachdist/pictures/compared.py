@@ -6,8 +6,8 @@ one is what was measured. Takes what `tracing.compare` gives.
 
 from __future__ import annotations
 
-from teachdist.collectives.model.cost import in_bytes, in_seconds
 from teachdist.pictures import svg
+from teachdist.words import in_bytes, in_seconds
 
 WIDTH = 720
 LEFT, ROOM = 12, 110  # left edge of the bars; room for a time at their right ends

@@ -2,7 +2,7 @@
 
 The pictures stand on their own ground (a white card), because an image in a notebook can't know
 whether the page around it is light or dark. Contributions are told by place, number and colour;
-they are those of the pictures in `collectives`, and `player.js` has the same.
+`player.js` has the same colours.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ import base64
 import json
 from html import escape
 
-from teachdist.collectives.svg import PALETTE
-
-COLOURS = PALETTE
+COLOURS = (  # of Okabe and Ito, "Color universal design" (2008): told apart by most eyes
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#F0E442",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+    "#999999",
+)
 ON_COLOUR = ("#000", "#000", "#000", "#000", "#fff", "#000", "#000", "#000")
 INK, SOFT, LINE, CARD, BAD = "#1b1f24", "#57606a", "#d0d7de", "#f6f8fa", "#b3261e"
 FONT = "system-ui, sans-serif"
@@ -57,6 +64,13 @@ def line(x1, y1, x2, y2, *, stroke=SOFT, width=1, extra="") -> str:
         f'<line x1="{x1:.5g}" y1="{y1:.5g}" x2="{x2:.5g}" y2="{y2:.5g}" stroke="{stroke}" '
         f'stroke-width="{width}" {extra}/>'
     )
+
+
+def polyline(points, stroke, *, dashed=False) -> str:
+    """A line through points (x, y)."""
+    path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    dash = ' stroke-dasharray="5 4"' if dashed else ""
+    return f'<path d="M{path}" stroke="{stroke}" stroke-width="2" fill="none"{dash}/>'
 
 
 def colour(rank) -> str:

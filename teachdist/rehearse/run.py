@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from teachdist.diagnose.verdict import ranks_words
 from teachdist.rehearse.answer import Rehearsal
 from teachdist.rehearse.errors import RehearsalError
 from teachdist.rehearse.job import Job
+from teachdist.words import ranks_words
 
 
 def rehearse(

@@ -14,9 +14,9 @@ import traceback
 import types
 from pathlib import Path
 
-from teachdist.diagnose.verdict import ranks_words
 from teachdist.rehearse.answer import Rehearsal
 from teachdist.rehearse.run import begin, failure, make_job
+from teachdist.words import ranks_words
 
 
 class Lines:

@@ -12,8 +12,7 @@ those that the algorithms send, priced and counted from the same rounds.
 
 from collections import Counter
 
-from teachdist.collectives.model.cost import in_bytes, in_seconds
-from teachdist.diagnose.verdict import ranks_words
+from teachdist.words import in_bytes, in_seconds, ranks_words
 
 _CLOCKS = {"Clock": "measured", "Recorded": "recorded", "Modelled": "modelled"}
 

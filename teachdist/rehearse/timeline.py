@@ -12,8 +12,8 @@ import json
 import os
 from pathlib import Path
 
-from teachdist.collectives.model.cost import in_seconds
 from teachdist.pictures import svg
+from teachdist.words import in_seconds
 
 WIDTH, LEFT, COLUMNS, ROWS = 720, 84, 240, 64
 COLOUR = {"compute": "#4e79a7", "transfer": "#f28e2b", "wait": "#d0d7de", "sleep": "#b07aa1"}

@@ -11,9 +11,10 @@ from teachdist.diagnose.call_site import IDLE as WAITS_FOR_A_CELL
 from teachdist.diagnose.call_site import place as place_of
 from teachdist.diagnose.log import log
 from teachdist.diagnose.snapshot import ABSENT, CALL, DEAD, GONE, USER, Elsewhere, Place
-from teachdist.diagnose.verdict import parted, ranks_words, whereabouts
+from teachdist.diagnose.verdict import parted, whereabouts
 from teachdist.diagnose.verdict import verdict as verdict_on
 from teachdist.links.board.layout import IDLE, IN_CALL, LEFT, Position
+from teachdist.words import ranks_words
 
 
 class Standing(Position):

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from teachdist.collectives import Cost, catalog
-from teachdist.collectives.model.cost import in_bytes, in_seconds
 from teachdist.pictures.recorded import together
+from teachdist.words import in_bytes, in_seconds, table
 
 
 class Compared(NamedTuple):
@@ -58,11 +58,7 @@ class Comparison:
                     f"x {row.ratio:.2g}",
                 )
             )
-        wide = [max(len(line[i]) for line in lines) for i in range(6)]
-        return "\n".join(
-            "  ".join(cell.ljust(n) for cell, n in zip(line, wide, strict=True)).rstrip()
-            for line in lines
-        )
+        return table(lines)
 
     __repr__ = __str__
 

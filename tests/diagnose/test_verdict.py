@@ -3,8 +3,6 @@
 import time
 from dataclasses import replace
 
-import pytest
-
 from teachdist.diagnose import verdict
 from teachdist.diagnose.snapshot import (
     ABSENT,
@@ -33,20 +31,6 @@ def place(rank, state, *entries, size=4, awaits=(), **more):
     about = {"group": "0", "ranks": list(range(size))}
     shown = IN_CALL if state == CALL else IDLE
     return Place(rank, state, Position(1, rank, shown, last, None, awaits, calls, about), **more)
-
-
-@pytest.mark.parametrize(
-    ("ranks", "words"),
-    [
-        ([3], "rank 3"),
-        ([0, 1], "ranks 0 and 1"),
-        ([2, 0, 1], "ranks 0-2"),
-        ([0, 1, 2, 5], "ranks 0-2 and 5"),
-        ([0, 2, 3, 7, 8, 9], "ranks 0, 2, 3 and 7-9"),
-    ],
-)
-def test_ranks_in_words(ranks, words):
-    assert verdict.ranks_words(ranks) == words
 
 
 def test_the_sentence_of_a_mismatch_names_both_sides():

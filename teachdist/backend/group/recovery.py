@@ -33,6 +33,7 @@ from teachdist.diagnose.log import log
 from teachdist.diagnose.snapshot import DEAD, GONE
 from teachdist.links import LinkError, Patience, PeerLost
 from teachdist.links.board.layout import Abort
+from teachdist.words import ranks_words
 
 
 def recover_all(communicators, meeting=None, timeout=30.0):
@@ -127,9 +128,7 @@ class _Meeting:
         while missing := [rank for rank in missing if not self.voted(rank)]:
             if of_the_job is not None and (without := self._without(missing, of_the_job)):
                 numbers = [communicator.view.number(rank) for rank in without]
-                raise _DesertedError(
-                    f"{verdict.ranks_words(numbers)} {_IS[len(without) > 1]} not in it"
-                )
+                raise _DesertedError(f"{ranks_words(numbers)} {_IS[len(without) > 1]} not in it")
             time.sleep(pause)
             pause = min(pause * 1.5, 0.1)
             try:

@@ -14,11 +14,12 @@ import torch
 import torch.distributed as dist
 
 from teachdist.backend.group import abort
-from teachdist.diagnose import Watchdog, verdict
+from teachdist.diagnose import Watchdog
 from teachdist.diagnose.log import log
 from teachdist.links import LinkError, Patience
 from teachdist.links.rendezvous.peers import until_ready
 from teachdist.links.waiting import TICK
+from teachdist.words import ranks_words
 
 # Native backends that hang in a call that failed: their end would wait for it.
 _abandoned = []
@@ -118,7 +119,7 @@ class Natives:
         if len(most) == 1:
             return ""
         names = " and ".join(dict.fromkeys(name for _, name in most))
-        return f"{verdict.ranks_words([number for number, _ in most])} use one GPU ({names})"
+        return f"{ranks_words([number for number, _ in most])} use one GPU ({names})"
 
     def _read(self, key):
         shared = self._communicator.shared

@@ -23,7 +23,8 @@ from teachdist.collectives.checker.prove import CounterExample, Proof, prove
 from teachdist.collectives.exercises.results import record
 from teachdist.collectives.exercises.tasks import TASKS, Task
 from teachdist.collectives.model.choose import choose
-from teachdist.collectives.model.cost import Cost, cost, in_bytes, in_seconds
+from teachdist.collectives.model.cost import Cost, cost
+from teachdist.words import in_bytes, in_seconds
 
 # An answer may be this much slower than the target: rounding, no more.
 TOLERANCE = 1.001

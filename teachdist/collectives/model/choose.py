@@ -17,8 +17,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from teachdist.collectives.catalog import catalog, get
-from teachdist.collectives.model.cost import as_topology, cost, in_bytes, in_seconds
+from teachdist.collectives.model.cost import as_topology, cost
 from teachdist.collectives.schedule import definition_of
+from teachdist.words import in_bytes, in_seconds
 
 
 class Choice(NamedTuple):

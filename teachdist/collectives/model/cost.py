@@ -29,6 +29,7 @@ from teachdist.collectives.model.formula import closed_form, pretty
 from teachdist.collectives.model.shared_memory import clocks
 from teachdist.collectives.model.topology import PRESETS, Topology, one_price
 from teachdist.collectives.schedule import definition_of
+from teachdist.words import in_bytes, in_seconds
 
 MOST_ACTIONS = 1_000_000
 MOST_PROVEN = 32  # ranks for which the words of a price say so if the algorithm is wrong
@@ -185,20 +186,3 @@ def _actions(made, ranks, root, layout) -> int:
         for rank in sample
     )
     return counts[len(counts) // 2] * ranks
-
-
-def in_seconds(seconds: float) -> str:
-    """A time with three digits and a fitting unit."""
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * scale >= 1 or unit == "us":
-            return f"{seconds * scale:.3g} {unit}"
-    raise AssertionError("unreachable")
-
-
-def in_bytes(nbytes: float) -> str:
-    """A size in bytes, KiB, MiB or GiB."""
-    for unit in ("bytes", "KiB", "MiB"):
-        if nbytes < 1024:
-            return f"{nbytes:.4g} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.4g} GiB"

@@ -7,7 +7,8 @@ last thing that a cell shows must not depend on how long it took.
 import time
 
 from teachdist.environment import switch
-from teachdist.notebook.cells.outputs import collapse, errors_of, name_ranks, parts
+from teachdist.notebook.cells.outputs import collapse, errors_of, parts
+from teachdist.words import ranks_label
 
 FIRST_AFTER = 0.5  # seconds: a quick cell shows nothing but its final output
 EVERY = 0.3
@@ -88,7 +89,7 @@ def so_far(asked, verdict=""):
     """Text for tasks that are under way; ``verdict``: why they wait."""
     said = collapse({task.rank: _tail(task.items) for task in asked})
     working = [task.rank for task in asked if not task.done]
-    note = f"{name_ranks(working)} at work ..." if working else ""
+    note = f"{ranks_label(working)} at work ..." if working else ""
     return "\n".join(text for text in (said, note, verdict) if text)
 
 

@@ -15,6 +15,7 @@ import re
 import sys
 
 from teachdist.notebook.cells import figures
+from teachdist.words import ranks_label
 
 MOST = 20_000  # characters of one rank; 64 ranks stay below what Jupyter's server lets through
 
@@ -56,18 +57,6 @@ def merged(items):
     return together
 
 
-def name_ranks(ranks):
-    """``[0, 1, 2, 5]`` -> ``"ranks 0-2,5"``; ``[3]`` -> ``"rank 3"``."""
-    runs = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    text = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {text}"
-
-
 def parse_ranks(text):
     """``"0,2-3"`` -> [0, 2, 3]; raises ValueError."""
     ranks = set()
@@ -94,7 +83,7 @@ def group(by_rank):
 
 def label(ranks, text, note=""):
     """``text`` behind ``[ranks 0-3]``, its further lines aligned under the first."""
-    head = f"[{name_ranks(ranks)}{note}] "
+    head = f"[{ranks_label(ranks)}{note}] "
     return head + text.rstrip("\n").replace("\n", "\n" + " " * len(head))
 
 
@@ -111,21 +100,6 @@ def collapse(by_rank, remedy=None, note=""):
 
 def _fitting(text, remedy):
     return text if remedy is None else cut(text, remedy)
-
-
-def columns(rows):
-    """Rows of texts, one below the other; a text may have several lines."""
-    cells = [[cell.split("\n") for cell in row] for row in rows]
-    widths = [max(len(line) for row in cells for line in row[i]) for i in range(len(rows[0]))]
-    lines = []
-    for row in cells:
-        for number in range(max(len(cell) for cell in row)):
-            parts_of_line = [
-                (cell[number] if number < len(cell) else "").ljust(width)
-                for cell, width in zip(row, widths, strict=True)
-            ]
-            lines.append("  ".join(parts_of_line).rstrip())
-    return "\n".join(lines)
 
 
 def parts(items):
@@ -174,7 +148,7 @@ def script(by_rank, remedy=None):
         shown += _script_of(ranks, said[: -len(last)] if together and last else said, remedy)
     if together:
         columns = [
-            (name_ranks(ranks), [bundle for _, bundle, _ in last])
+            (ranks_label(ranks), [bundle for _, bundle, _ in last])
             for (ranks, _), last in zip(groups, pictures, strict=True)
             if last
         ]
@@ -196,7 +170,7 @@ def _script_of(ranks, said, remedy):
             shown.append(("print", label(ranks, _fitting(what[0], remedy))))
         elif kind == "rich":
             if not labelled:
-                shown.append(("print", f"[{name_ranks(ranks)}]"))
+                shown.append(("print", f"[{ranks_label(ranks)}]"))
             shown.append(("display", *what))
         labelled = labelled or bool(shown)
     return shown

@@ -12,7 +12,8 @@ the point in ``6.``: what counts is whether the idea was right. A wrong predicti
 
 import re
 
-from teachdist.notebook.cells.outputs import columns, group, name_ranks, parse_ranks, parts
+from teachdist.notebook.cells.outputs import group, parse_ranks, parts
+from teachdist.words import ranks_label, table
 
 _LINE = re.compile(r"^\s*#\s*predict(?:\s+ranks?\s+(?P<ranks>[\d,\s-]+?))?\s*:\s?(?P<text>.*)$")
 _POINT = re.compile(r"(?<!\d)(\d+)\.0*(?!\d)")
@@ -62,5 +63,5 @@ def compare(predicted, got):
     for ranks, (before, after) in group(pairs):
         agrees = alike(before, after)
         right += len(ranks) * agrees
-        rows.append((name_ranks(ranks), before, after, "yes" if agrees else "no"))
-    return f"{columns(rows)}\n{right} of {len(got)} ranks as predicted"
+        rows.append((ranks_label(ranks), before, after, "yes" if agrees else "no"))
+    return f"{table(rows)}\n{right} of {len(got)} ranks as predicted"

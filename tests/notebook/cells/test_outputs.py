@@ -3,20 +3,6 @@ import pytest
 from teachdist.notebook.cells import outputs
 
 
-@pytest.mark.parametrize(
-    ("ranks", "name"),
-    [
-        ([3], "rank 3"),
-        ([0, 1, 2, 3], "ranks 0-3"),
-        ([5, 0, 1], "ranks 0-1,5"),
-        ([0, 2], "ranks 0,2"),
-    ],
-)
-def test_name_ranks_and_back(ranks, name):
-    assert outputs.name_ranks(ranks) == name
-    assert outputs.parse_ranks(name.split()[1]) == sorted(ranks)
-
-
 @pytest.mark.parametrize("text", ["", "a", "1-", "0,,2", "-1"])
 def test_parse_ranks_refuses(text):
     with pytest.raises(ValueError, match="expected ranks such as"):

@@ -3,7 +3,7 @@ from teachdist.notebook.cells import who
 
 def test_a_line_per_value():
     names = [{"x": "int 1", "y": "int 5"}, {"x": "int 1", "y": "int 6"}, {"x": "int 1"}]
-    assert who.table(names).splitlines() == [
+    assert who.who_table(names).splitlines() == [
         "x  ranks 0-2  int 1",
         "y  rank 0     int 5",
         "   rank 1     int 6",
@@ -11,4 +11,4 @@ def test_a_line_per_value():
 
 
 def test_no_names():
-    assert who.table([{}, {}]) == "no cell has defined a name"
+    assert who.who_table([{}, {}]) == "no cell has defined a name"

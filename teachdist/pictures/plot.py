@@ -11,9 +11,10 @@ from math import ceil, floor, log10
 from typing import NamedTuple
 
 from teachdist.collectives.catalog import catalog, get
-from teachdist.collectives.model.cost import as_topology, cost, in_bytes, in_seconds
+from teachdist.collectives.model.cost import as_topology, cost
 from teachdist.collectives.model.formula import lower_bound
-from teachdist.collectives.svg import color, document, line, polyline, text
+from teachdist.pictures import svg
+from teachdist.words import in_bytes, in_seconds
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 420, 64, 190, 40, 44
 
@@ -64,23 +65,20 @@ def plot_cost(op, *, nbytes=1 << 20, ranks=8, topology=None, algorithms=None) ->
     y_axis = _Axis(min(ys), max(ys), HEIGHT - BOTTOM, TOP)
     fixed = f"{ranks} ranks" if over_bytes else in_bytes(nbytes)
     title = f"{op}: predicted time, {fixed}, {as_topology(topology).name}"
-    parts = [text(12, 22, title)]
+    parts = [svg.text(12, 22, title, bold=True, size=14)]
+    foot, side = HEIGHT - BOTTOM, WIDTH - RIGHT
     for value in x_axis.ticks(2.0):
-        label = in_bytes(value) if over_bytes else f"{value:g}"
-        parts.append(line(x_axis(value), TOP, x_axis(value), HEIGHT - BOTTOM, "td-faint"))
-        parts.append(text(x_axis(value), HEIGHT - BOTTOM + 16, label, "middle", "td-small td-soft"))
+        x, label = x_axis(value), in_bytes(value) if over_bytes else f"{value:g}"
+        parts.append(svg.line(x, TOP, x, foot, stroke=svg.LINE))
+        parts.append(svg.text(x, foot + 16, label, size=11, anchor="middle", fill=svg.SOFT))
     for value in y_axis.ticks(10.0):
-        parts.append(line(LEFT, y_axis(value), WIDTH - RIGHT, y_axis(value), "td-faint"))
-        parts.append(
-            text(LEFT - 6, y_axis(value) + 3, in_seconds(value), "end", "td-small td-soft")
-        )
-    parts.append(
-        text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "bytes" if over_bytes else "ranks", "middle")
-    )
+        y, label = y_axis(value), in_seconds(value)
+        parts.append(svg.line(LEFT, y, side, y, stroke=svg.LINE))
+        parts.append(svg.text(LEFT - 6, y + 4, label, size=11, anchor="end", fill=svg.SOFT))
+    words = "bytes" if over_bytes else "ranks"
+    parts.append(svg.text((LEFT + side) / 2, HEIGHT - 8, words, anchor="middle"))
     parts += _lines_with_names(drawn, x_axis, y_axis)
-    ranking = sorted(drawn, key=lambda curve: curve.points[-1][1])
-    words = ", ".join(f"{c.name} {in_seconds(c.points[-1][1])}" for c in ranking)
-    return document(WIDTH, HEIGHT, title, f"At the right end: {words}.", parts)
+    return svg.document(WIDTH, HEIGHT, "".join(parts), title)
 
 
 class _Axis:
@@ -107,14 +105,14 @@ def _lines_with_names(drawn, x_axis, y_axis):
     ends = []
     for number, curve in enumerate(drawn):
         bound = curve.name == "lower bound"
-        stroke = "#808080" if bound else color(number)
+        stroke = svg.SOFT if bound else svg.colour(number)
         points = [(x_axis(x), y_axis(y)) for x, y in curve.points]
-        parts.append(polyline(points, stroke, dashed=bound or number >= 8))
+        parts.append(svg.polyline(points, stroke, dashed=bound or number >= len(svg.COLOURS)))
         ends.append((points[-1][1], points[-1][0], curve.name, stroke))
     lowest = 0.0
     for y, x, name, stroke in sorted(ends):
-        place = max(y, lowest + 13)
+        place = max(y, lowest + 15)
         lowest = place
-        parts.append(polyline([(x, y), (WIDTH - RIGHT + 12, place)], stroke, dashed=True))
-        parts.append(text(WIDTH - RIGHT + 16, place + 4, name))
+        parts.append(svg.polyline([(x, y), (WIDTH - RIGHT + 12, place)], stroke, dashed=True))
+        parts.append(svg.text(WIDTH - RIGHT + 16, place + 4, name))
     return parts
