@@ -124,8 +124,6 @@ class Player {
   build(el) {
     this.host = document.createElement("div");
     this.host.className = "teachdist-player";
-    // JupyterLab asks only what it can see whether keys are its own: not what is in the shadow.
-    this.host.dataset.lmSuppressShortcuts = "true";
     el.append(this.host);
     const shadow = this.host.attachShadow({ mode: "open" });
     const { scene } = this;
@@ -181,12 +179,13 @@ class Player {
       if (item) this.go(Number(item.dataset.round) + 1);
     });
     this.root.addEventListener("keydown", (e) => this.key(e));
-    for (const kind of ["keydown", "keypress", "keyup"]) shadow.addEventListener(kind, (e) => e.stopPropagation());
+    // JupyterLab and the site have single keys that edit cells and turn pages. Ctrl+S is theirs still.
+    for (const kind of ["keydown", "keypress", "keyup"]) this.host.addEventListener(kind, (e) => modified(e) || e.stopPropagation());
   }
 
   key(event) {
     const on = event.target.tagName;
-    if (event.ctrlKey || event.metaKey || event.altKey || on === "SELECT") return;
+    if (modified(event) || on === "SELECT") return;
     const press = { ArrowRight: () => this.forth(), ArrowLeft: () => this.back(), Home: () => this.go(0), End: () => this.go(this.scene.rounds.length) };
     if (on !== "BUTTON" && on !== "SUMMARY") press[" "] = () => this.toggle();
     press.k = () => this.toggle();
@@ -601,6 +600,10 @@ function select(name, options, chosen) {
 
 function escape(text) {
   return String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
+}
+
+function modified(event) {
+  return event.ctrlKey || event.metaKey || event.altKey;
 }
 
 /* Whether the nearest painted ground is dark: right for JupyterLab, for the site and wherever else. */
