@@ -9,10 +9,10 @@
     docs/benchmarks.json     ->  the table of benchmarks.md tools/benchmarks.py
     npm's pyodide            ->  build/docs/assets/pyodide  tools/engine.py
 
-mkdocs.yml calls `docs_dir()` where it names the folder, and `nav()`. That is how `mkdocs build`, `mkdocs serve`,
-`zensical build` and `make docs` work alike: a hook would come too late for mkdocs, which wants to
-see the folder first, and Zensical runs none. Only what has changed is written, so that a server
-that watches the folder comes to rest.
+mkdocs.yml calls `docs_dir()` where it names the folder, and `nav()`. That is how `mkdocs build`,
+`mkdocs serve`, `zensical build` and `make docs` work alike: a hook would come too late for mkdocs,
+which wants to see the folder first, and Zensical runs none. Only what has changed is written, so
+that a server that watches the folder comes to rest.
 
 Without a connection everything is built but what comes from npm (a copy from an earlier build is
 used again); the playground's page then says that it isn't there.

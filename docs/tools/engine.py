@@ -19,7 +19,7 @@ PARTS = ("collectives", "pictures")
 
 
 def package() -> bytes:
-    """teachdist's pure part, as an archive that Python imports from."""
+    """The part of teachdist that needs no torch, as an archive that Python imports from."""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
         sources = [ROOT / "teachdist" / name for name in ("__init__.py", "words.py")]
