@@ -15,7 +15,7 @@ from teachdist.backend.calls.checks import check, check_output
 from teachdist.backend.calls.flat import flat, is_view_of, put_back, room, view_bytes
 from teachdist.backend.calls.persistent import key_of
 from teachdist.backend.execution.profiling import opened
-from teachdist.backend.p2p import requests
+from teachdist.backend.p2p import rendezvous, requests
 from teachdist.backend.p2p.requests import Parcel
 from teachdist.diagnose import poison
 from teachdist.links.transport.header import number_of
@@ -25,7 +25,8 @@ def send(communicator, tensor, dst, tag):
     """Send a tensor to group rank `dst`; a Work."""
     closing = opened("send", [tensor])
     parcel = _again(communicator, _outgoing, tensor, dst, tag)
-    return requests.send(communicator, parcel, dst, tag, [tensor], closing)
+    how = rendezvous if rendezvous.is_on() else requests
+    return how.send(communicator, parcel, dst, tag, [tensor], closing)
 
 
 def receive(communicator, tensor, src, tag):
@@ -37,7 +38,15 @@ def receive(communicator, tensor, src, tag):
         )
     closing = opened("recvAnySource" if src is None else "recv", [tensor])
     parcel = _again(communicator, _incoming, tensor, src, tag)
-    return requests.receive(communicator, parcel, src, tag, [tensor], closing)
+    how = rendezvous if rendezvous.is_on() else requests
+    return how.receive(communicator, parcel, src, tag, [tensor], closing)
+
+
+def words(communicator, kind, tensor, peer, tag):
+    """How a send or a receive is named in messages; peer: a rank of the group, None for anybody."""
+    side = "dst" if kind == "send" else "src"
+    who = "any" if peer is None else communicator.who(peer)
+    return describe(kind, tensor, f"{side}={who}", f"tag={tag}")
 
 
 def _again(communicator, make, tensor, peer, tag):
@@ -56,16 +65,15 @@ def _again(communicator, make, tensor, peer, tag):
 def _outgoing(communicator, tensor, dst, tag):
     check(tensor, "send", "tensor")
     check_address(communicator, dst, tag, "send", "dst")
-    words = describe("send", tensor, f"dst={communicator.who(dst)}", f"tag={tag}")
+    said = words(communicator, "send", tensor, dst, tag)
     values = flat(tensor)
-    return Parcel(view_bytes(values), words, kind_of(tensor.dtype), values)
+    return Parcel(view_bytes(values), said, kind_of(tensor.dtype), values)
 
 
 def _incoming(communicator, tensor, src, tag):
     check_output(tensor, "recv", "tensor")
     check_address(communicator, src, tag, "recv", "src")
-    source = "any" if src is None else communicator.who(src)
-    words = describe("recv", tensor, f"src={source}", f"tag={tag}")
+    said = words(communicator, "recv", tensor, src, tag)
     values = room(tensor)
     veil = poison.Veil([tensor]) if poison.on() else None
     under = tensor if veil is None else veil.real(tensor)
@@ -75,7 +83,7 @@ def _incoming(communicator, tensor, src, tag):
             put_back(values, under)
 
     view = view_bytes(values)
-    return Parcel(view, words, kind_of(tensor.dtype), values, landed, veil)
+    return Parcel(view, said, kind_of(tensor.dtype), values, landed, veil)
 
 
 def _in_blocking_recv():

@@ -58,6 +58,8 @@ class MailWork(Work):
 
     def wait(self, timeout=None):
         """Block until done; True, or raises what went wrong."""
+        if self.noted is not None:
+            self.noted.wait()
         if not self.over:
             self._communicator.mail.look(self.letter)
         if not self.over:
