@@ -27,10 +27,10 @@ class Work(dist.Work):
     """A collective's handle. `outputs` is what its future will hold: a list of tensors.
 
     closing: called when the collective is over, before anybody is told (the profiler's event).
-    veil: poison over the outputs, lifted for whoever learns that the work is over.
+    poisoned: poison over the outputs, lifted for whoever learns that the work is over.
     """
 
-    veil = None
+    poisoned = None
     error = None
     source = None
     over = False
@@ -70,8 +70,8 @@ class Work(dist.Work):
         return True
 
     def _lift(self):
-        if self.veil is not None:
-            self.veil.lift()
+        if self.poisoned is not None:
+            self.poisoned.lift()
 
     def over_within(self, seconds):
         """Block until done, at most so long; whether it is."""
