@@ -34,6 +34,8 @@ import reference  # noqa: E402
 import tables  # noqa: E402
 import wire  # noqa: E402
 
+from teachdist.notebook.show import script  # noqa: E402
+
 BUILD = ROOT / "build"
 PAGES = BUILD / "docs"
 ASSETS = ("*.css", "*.js", "*.svg", "*.py")
@@ -48,7 +50,7 @@ def main() -> int:
     for pattern in ASSETS:
         for asset in (ROOT / "docs" / "assets").glob(pattern):
             shutil.copy(asset, PAGES / "assets")
-    write("assets/player.js", players.classic_script())
+    write("assets/player.js", script())
     write("contributing.md", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
     for part in (course, algorithms, reference, hangs, tables):
         for name, text in part.pages().items():

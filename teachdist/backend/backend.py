@@ -92,7 +92,7 @@ class Backend(BackendBase):
 
     def _collective(self, opts, title, inputs, outputs, make, *arguments):
         """Run what make(*arguments) describes, or the same call as before."""
-        call = self.communicator.again.call(make, *arguments)
+        call = self.communicator.persistent.call(make, *arguments)
         return self._run(opts, title, inputs, outputs, call)
 
     def _run(self, opts, title, inputs, outputs, *todo):
@@ -139,7 +139,7 @@ class Backend(BackendBase):
 
     @property
     def _place(self):
-        return self.communicator.again.place
+        return self.communicator.persistent.place
 
     @outside_inference
     def broadcast(self, tensors, opts):
@@ -153,7 +153,7 @@ class Backend(BackendBase):
         """Every rank's tensor becomes the reduction of all."""
         if len(tensors) == 1 and tensors[0].is_sparse:
             return self.allreduce_sparse(tensors, opts)
-        again, op = self.communicator.again, opts.reduceOp
+        again, op = self.communicator.persistent, opts.reduceOp
         todo = [again.call(binding.all_reduce, tensor, op) for tensor in tensors]
         return self._run(opts, "all_reduce", tensors, tensors, *todo)
 
@@ -179,7 +179,7 @@ class Backend(BackendBase):
         """`output_lists[0][s]` becomes rank s's input."""
         same_count(output_lists, inputs, "all_gather", "output_lists", "inputs")
         make, pairs = binding.all_gather, zip(output_lists, inputs, strict=True)
-        todo = [self.communicator.again.call(make, outs, own) for outs, own in pairs]
+        todo = [self.communicator.persistent.call(make, outs, own) for outs, own in pairs]
         outputs = [t for outs in output_lists for t in outs]
         return self._run(opts, "all_gather", inputs, outputs, *todo)
 
@@ -234,7 +234,7 @@ class Backend(BackendBase):
         """Rank d's output becomes the reduction of everybody's `input_lists[0][d]`."""
         same_count(outputs, input_lists, "reduce_scatter", "outputs", "input_lists")
         pairs = zip(outputs, input_lists, strict=True)
-        again, op = self.communicator.again, opts.reduceOp
+        again, op = self.communicator.persistent, opts.reduceOp
         todo = [again.call(binding.reduce_scatter, out, ins, op) for out, ins in pairs]
         inputs = [t for ins in input_lists for t in ins]
         return self._run(opts, "reduce_scatter", inputs, list(outputs), *todo)

@@ -27,11 +27,11 @@ class Work(dist.Work):
     """A collective's handle. `outputs` is what its future will hold: a list of tensors.
 
     closing: called when the collective is over, before anybody is told (the profiler's event).
-    veil: poison over the outputs, lifted for whoever learns that the work is over.
+    poisoned: poison over the outputs, lifted for whoever learns that the work is over.
     noted: what a trace remembers of it, which wants to know who waits for it.
     """
 
-    veil = None
+    poisoned = None
     noted = None
     error = None
     source = None
@@ -76,8 +76,8 @@ class Work(dist.Work):
         return True
 
     def _lift(self):
-        if self.veil is not None:
-            self.veil.lift()
+        if self.poisoned is not None:
+            self.poisoned.lift()
 
     def over_within(self, seconds):
         """Block until done, at most so long; whether it is."""

@@ -15,7 +15,7 @@ It costs one small message for each receive. What else NCCL asks for a trace tel
 import os
 
 from teachdist.backend.p2p import requests
-from teachdist.backend.p2p.requests import Parcel
+from teachdist.backend.p2p.requests import Message
 from teachdist.backend.work import AllWorks
 
 VARIABLE = "TEACHDIST_RULES"
@@ -32,21 +32,21 @@ def is_on():
     return bool(said)
 
 
-def send(communicator, parcel, dst, tag, outputs, closing):
+def send(communicator, message, dst, tag, outputs, closing):
     """A send that is over when its receive has been posted; a Work."""
-    notice = Parcel(memoryview(bytearray()), parcel.words, 0)
+    notice = Message(memoryview(bytearray()), message.words, 0)
     came = requests.receive(communicator, notice, dst, _notices(tag))
-    return AllWorks([came, requests.send(communicator, parcel, dst, tag, outputs, closing)])
+    return AllWorks([came, requests.send(communicator, message, dst, tag, outputs, closing)])
 
 
-def receive(communicator, parcel, src, tag, outputs, closing):
+def receive(communicator, message, src, tag, outputs, closing):
     """A receive that lets its sender go on; a Work."""
     if src is None:
         raise ValueError(
-            f"{parcel.words}: by the rules of nccl ({VARIABLE}=nccl) a receive must name its source"
+            f"{message.words}: by the rules of nccl ({VARIABLE}=nccl) a receive must name its source"
         )
-    work = requests.receive(communicator, parcel, src, tag, outputs, closing)
-    requests.send(communicator, Parcel(memoryview(b""), parcel.words, 0), src, _notices(tag))
+    work = requests.receive(communicator, message, src, tag, outputs, closing)
+    requests.send(communicator, Message(memoryview(b""), message.words, 0), src, _notices(tag))
     return work
 
 
