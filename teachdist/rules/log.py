@@ -41,7 +41,7 @@ class Operation:
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """ "begin", "wait" for an operation, or "poll" if it was only asked whether it is over.
+    """What a rank does with an operation: "begin", "wait", or "poll" if it only asks for its end.
 
     A poll that was answered with yes is noted as a wait.
     """

@@ -42,9 +42,7 @@ def send(communicator, message, dst, tag, outputs, closing):
 def receive(communicator, message, src, tag, outputs, closing):
     """A receive that lets its sender go on; a Work."""
     if src is None:
-        raise ValueError(
-            f"{message.words}: by the rules of nccl ({VARIABLE}=nccl) a receive must name its source"
-        )
+        raise ValueError(f"{message.words}: by {VARIABLE}=nccl a receive must name its source")
     work = requests.receive(communicator, message, src, tag, outputs, closing)
     requests.send(communicator, Message(memoryview(b""), message.words, 0), src, _notices(tag))
     return work
