@@ -71,10 +71,7 @@ def lab(arguments):
     folder = Path(arguments.folder) if arguments.folder else course_folder()
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}; `teachdist course` makes one")
-    # A player that is stored without its state would reopen as an error; its picture is stored.
-    saving = "--ContentsManager.pre_save_hook=teachdist.notebook.saving.without_players"
-    command = [sys.executable, "-m", "jupyterlab", saving, str(folder), *arguments.more]
-    return subprocess.call(command)
+    return subprocess.call([sys.executable, "-m", "jupyterlab", str(folder), *arguments.more])
 
 
 def lab_arguments(command):

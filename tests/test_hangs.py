@@ -16,8 +16,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from ranks import RankDiedError, shared_pool
 from scenes import Outcome, _play, play
+
+from teachdist import rehearse
+from teachdist.rehearse import BrokenRules
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "hangs"))
 import gallery
@@ -101,6 +105,22 @@ def test_fixed(name):
     for outcome in perform(name, "fixed"):
         assert outcome.error is None, outcome.said
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("name", [case for case in gallery.CASES if "rules" in about(case)])
+def test_told_by_the_rules_of_nccl(name):
+    """What works here and hangs there: a rehearsal says so, with the lines."""
+    hang = about(name)
+    with pytest.raises(BrokenRules) as caught:
+        rehearse(rehearsed, name, "broken", ranks=hang["ranks"], rules="nccl")
+    if os.environ.get("RECORD"):
+        gallery.record(name, "rules", str(caught.value))
+    assert about(name)["rules"]["says"].strip() == str(caught.value)
+    assert rehearse(rehearsed, name, "fixed", ranks=hang["ranks"], rules="nccl")
+
+
+def rehearsed(name, which):
+    runpy.run_path(str(gallery.FOLDER / name / f"{which}.py"))["main"](dist.get_rank())
 
 
 def test_every_example_says_what_a_page_needs():

@@ -12,8 +12,9 @@ from html import escape, unescape
 from pathlib import Path
 
 import nbformat
-import players
 from nbconvert import MarkdownExporter
+
+from teachdist.notebook.show import waiting
 
 ROOT = Path(__file__).resolve().parents[2]
 _IMAGE = re.compile(r'<img class="teachdist"[^>]*src="data:image/svg\+xml;base64,([^"]+)"[^>]*>')
@@ -88,7 +89,7 @@ def _shown(output):
     stored = [base64.b64decode(image).decode() for image in _IMAGE.findall(html)]
     scenes = [json.loads(unescape(data[1])) for s in stored if (data := _METADATA.search(s))]
     if scenes and len(scenes) == len(stored):
-        html = players.player_of(scenes, html)
+        html = waiting(scenes, html)
     output["data"] = nbformat.NotebookNode({"text/html": html})
     return output
 

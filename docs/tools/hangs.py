@@ -71,6 +71,7 @@ _TABLES = {
     "teachdist": "teachdist says, {where}",
     "notebook": "a notebook shows",
     "gloo": "gloo says",
+    "rules": 'teachdist.rehearse(main, rules="nccl") says',
 }
 _HEAD = """---
 hide: [navigation]

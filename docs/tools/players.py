@@ -3,21 +3,14 @@
     <!-- show: "ring", "all_reduce", ranks=4 -->      what teachdist.show(...) would show
     <!-- play: "ring", "all_reduce", ranks=4 -->      the same, playing by itself
 
-Without JavaScript the still picture is shown. The player is a module for notebooks; pages take it
-as a plain script, since a browser loads no modules from files, and a class may read the site from a
-memory stick.
+Without JavaScript the still picture is shown.
 """
 
 import ast
-import json
 import re
-from html import escape
-from pathlib import Path
 
-from teachdist.notebook.show import show
-from teachdist.pictures import svg
+from teachdist.notebook.show import show, waiting
 
-ROOT = Path(__file__).resolve().parents[2]
 _ASKED = re.compile(r"^<!-- (show|play): (.*?) -->$", re.MULTILINE)
 
 
@@ -28,25 +21,10 @@ def fill(text: str) -> str:
 
 def player(shown, autoplay=False) -> str:
     """What `show` answered, as HTML for a page: its player, or its pictures if it has none."""
-    stills = "".join(svg.image(one, shown.text.partition("\n")[0]) for one in shown.svgs)
+    stills = shown.html()
     if not shown.scenes:
         return f"<div>{stills}</div>"
-    return player_of(shown.scenes, stills, autoplay)
-
-
-def player_of(scenes, stills, autoplay=False) -> str:
-    """HTML for a player of `scenes`; `stills` is what is shown where there is no JavaScript."""
-    data = escape(json.dumps(scenes), quote=True)
-    mark = ' data-autoplay="yes"' if autoplay else ""
-    return f'<div class="td-player" data-scenes="{data}"{mark}>{stills}</div>'
-
-
-def classic_script() -> str:
-    """player.js as a script that defines `teachdistPlayer`."""
-    module = (ROOT / "teachdist" / "notebook" / "player.js").read_text("utf-8")
-    assert module.count("export default") == 1
-    body = module.replace("export default", "globalThis.teachdistPlayer =")
-    return f"(() => {{\n{body}\n}})();\n"
+    return waiting(shown.scenes, stills, autoplay)
 
 
 def _shown(arguments):

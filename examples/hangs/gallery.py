@@ -2,7 +2,7 @@
 
 A case is a folder: broken.py (its docstring asks the question), fixed.py, and hang.toml with
 title, ranks, why, remedy, seen, and a table for each way in which it was tried: [teachdist] and
-[gloo] as a program of torchrun's, [notebook] as a cell.
+[gloo] as a program of torchrun's, [notebook] as a cell, [rules] rehearsed by the rules of NCCL.
 """
 
 import ast

@@ -11,7 +11,8 @@ import sys
 
 import torch.distributed as dist
 
-from teachdist.backend.calls import binding
+from teachdist import tracing
+from teachdist.backend.calls import binding, noted
 from teachdist.backend.calls.checks import by_rank, one, same_count
 from teachdist.backend.calls.flat import outside_inference
 from teachdist.backend.calls.sparse import all_reduce_sparse
@@ -91,7 +92,7 @@ class Backend(BackendBase):
 
     def _collective(self, opts, title, inputs, outputs, make, *arguments):
         """Run what make(*arguments) describes, or the same call as before."""
-        call = self.communicator.again.call(make, *arguments)
+        call = self.communicator.persistent.call(make, *arguments)
         return self._run(opts, title, inputs, outputs, call)
 
     def _run(self, opts, title, inputs, outputs, *todo):
@@ -99,15 +100,37 @@ class Backend(BackendBase):
 
         outputs: what the future will hold; None: those of the Call.
         """
+        asynchronous = self._batch is not None or getattr(opts, "asyncOp", True)
+        logs = self._logs()
+        note = noted.collectives(self.communicator, todo, logs) if logs else None
+        if note is not None and not asynchronous:
+            note.wait()
         work = self.communicator.run(
             todo,
-            self._batch is not None or getattr(opts, "asyncOp", True),
+            asynchronous,
             opts,
             outputs,
             opened(title, inputs) if profiling() else None,
             inputs,
         )
+        if note is not None and asynchronous:
+            work.noted = note
         return work if self._batch is None else self._batched(work)
+
+    def _logs(self):
+        """Where to note what is called: the logs of open traces."""
+        return tracing.logs()
+
+    def _message(self, kind, begin, tensor, peer, tag):
+        """A send or a receive; begin(communicator, tensor, peer, tag) has it under way."""
+        logs = self._logs()
+        if not logs:
+            return self._batched(begin(self.communicator, tensor, peer, tag))
+        words = point_to_point.words(self.communicator, kind, tensor, peer, tag)
+        note = noted.message(self.communicator, kind, words, tensor, peer, tag, logs)
+        work = begin(self.communicator, tensor, peer, tag)
+        work.noted = note
+        return self._batched(work)
 
     def _batched(self, work):
         if self._batch is not None:
@@ -116,7 +139,7 @@ class Backend(BackendBase):
 
     @property
     def _place(self):
-        return self.communicator.again.place
+        return self.communicator.persistent.place
 
     @outside_inference
     def broadcast(self, tensors, opts):
@@ -130,7 +153,7 @@ class Backend(BackendBase):
         """Every rank's tensor becomes the reduction of all."""
         if len(tensors) == 1 and tensors[0].is_sparse:
             return self.allreduce_sparse(tensors, opts)
-        again, op = self.communicator.again, opts.reduceOp
+        again, op = self.communicator.persistent, opts.reduceOp
         todo = [again.call(binding.all_reduce, tensor, op) for tensor in tensors]
         return self._run(opts, "all_reduce", tensors, tensors, *todo)
 
@@ -156,7 +179,7 @@ class Backend(BackendBase):
         """`output_lists[0][s]` becomes rank s's input."""
         same_count(output_lists, inputs, "all_gather", "output_lists", "inputs")
         make, pairs = binding.all_gather, zip(output_lists, inputs, strict=True)
-        todo = [self.communicator.again.call(make, outs, own) for outs, own in pairs]
+        todo = [self.communicator.persistent.call(make, outs, own) for outs, own in pairs]
         outputs = [t for outs in output_lists for t in outs]
         return self._run(opts, "all_gather", inputs, outputs, *todo)
 
@@ -211,7 +234,7 @@ class Backend(BackendBase):
         """Rank d's output becomes the reduction of everybody's `input_lists[0][d]`."""
         same_count(outputs, input_lists, "reduce_scatter", "outputs", "input_lists")
         pairs = zip(outputs, input_lists, strict=True)
-        again, op = self.communicator.again, opts.reduceOp
+        again, op = self.communicator.persistent, opts.reduceOp
         todo = [again.call(binding.reduce_scatter, out, ins, op) for out, ins in pairs]
         inputs = [t for ins in input_lists for t in ins]
         return self._run(opts, "reduce_scatter", inputs, list(outputs), *todo)
@@ -267,20 +290,17 @@ class Backend(BackendBase):
     @outside_inference
     def send(self, tensors, dst, tag):
         """Send a tensor to group rank `dst`."""
-        tensor = one(tensors, 0, "send")
-        return self._batched(point_to_point.send(self.communicator, tensor, dst, tag))
+        return self._message("send", point_to_point.send, one(tensors, 0, "send"), dst, tag)
 
     @outside_inference
     def recv(self, tensors, src, tag):
         """Receive a tensor from group rank `src`."""
-        tensor = one(tensors, 0, "recv")
-        return self._batched(point_to_point.receive(self.communicator, tensor, src, tag))
+        return self._message("recv", point_to_point.receive, one(tensors, 0, "recv"), src, tag)
 
     @outside_inference
     def recv_anysource(self, tensors, tag):
         """Receive a tensor from whoever sends one; the Work knows who did."""
-        tensor = one(tensors, 0, "recv")
-        return self._batched(point_to_point.receive(self.communicator, tensor, None, tag))
+        return self._message("recv", point_to_point.receive, one(tensors, 0, "recv"), None, tag)
 
     # -- several operations under one Work -----------------------------------------------------
 

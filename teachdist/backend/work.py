@@ -27,10 +27,12 @@ class Work(dist.Work):
     """A collective's handle. `outputs` is what its future will hold: a list of tensors.
 
     closing: called when the collective is over, before anybody is told (the profiler's event).
-    veil: poison over the outputs, lifted for whoever learns that the work is over.
+    poisoned: poison over the outputs, lifted for whoever learns that the work is over.
+    noted: what a trace remembers of it, which wants to know who waits for it.
     """
 
-    veil = None
+    poisoned = None
+    noted = None
     error = None
     source = None
     over = False
@@ -62,16 +64,20 @@ class Work(dist.Work):
 
     def wait(self, timeout=None):
         """Block until done; True, or raises what went wrong. timedelta(0) means no limit."""
+        if self.noted is not None:
+            self.noted.wait()
         if not self.over:
             self._block(timeout.total_seconds() if timeout else None)
+        if self.noted is not None and self.source is not None:
+            self.noted.source(self.source)
         self._lift()
         if self.error is not None:
             raise self.error
         return True
 
     def _lift(self):
-        if self.veil is not None:
-            self.veil.lift()
+        if self.poisoned is not None:
+            self.poisoned.lift()
 
     def over_within(self, seconds):
         """Block until done, at most so long; whether it is."""
@@ -113,6 +119,8 @@ class Work(dist.Work):
 
     def is_completed(self):
         """Whether the collective is over, well or badly."""
+        if self.noted is not None:
+            self.noted.poll(self.over)
         if self.over:
             self._lift()
             return True

@@ -74,7 +74,7 @@ def _row(one):
     if entry is None:
         return (*cells, "", "", "", place.line)
     since = f"{max(0.0, time.monotonic() - entry.since):.1f} s"
-    number = "" if entry.mail else str(entry.number)
+    number = "" if entry.p2p else str(entry.number)
     what = entry.what if len(entry.what) <= _WIDEST else entry.what[: _WIDEST - 3] + "..."
     if place.state == USER:
         what = f"after {what}"

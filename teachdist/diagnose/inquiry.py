@@ -36,7 +36,7 @@ _PATIENCE = 0.5
 
 @dataclass(frozen=True)
 class Answer:
-    """What a door said. refused: nobody listens there any more."""
+    """What a rank answered. refused: nobody listens there any more."""
 
     pages: tuple = ()
     line: str = ""
@@ -51,15 +51,15 @@ class Answer:
         return None
 
 
-class Door:
-    """This rank's side of the door for one group; `Peers.answer` is its `answer`."""
+class Inquiries:
+    """What this rank answers for one group; `Peers.answer` is its `answer`."""
 
     def __init__(self):
         self.news = None  # an Abort that another rank has told
 
     def answer(self, purpose, rank, sock):
-        """Called on the door's thread; takes over the socket (True)."""
-        # Reading and writing may block for a moment, and the door must stay open.
+        """Called on the listener's thread; takes over the socket (True)."""
+        # Reading and writing may block for a moment, and the listener must stay free.
         serve = self._tell if purpose == INQUIRY else self._listen
         threading.Thread(target=serve, args=(sock,), name="teachdist-answer", daemon=True).start()
         return True

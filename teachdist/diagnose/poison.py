@@ -39,7 +39,7 @@ def poisoning():
         _on = before
 
 
-class Veil:
+class Poisoned:
     """Poison over some tensors until `lift`."""
 
     def __init__(self, tensors):
@@ -50,7 +50,7 @@ class Veil:
                 tensor.data = poison_like(tensor)
 
     def real(self, tensor):
-        """What lies under the veil of a tensor; the tensor itself if it has none."""
+        """What lies under the poison of a tensor; the tensor itself if it has none."""
         return self._hidden.get(id(tensor), (None, tensor))[1]
 
     def lift(self):

@@ -3,7 +3,7 @@
 Three ways to know where a rank is, from cheap to dear:
 
 - its page of the board, if it is on this host: works also while it is stopped or holds the GIL;
-- its *door*, the thread of each rank that sleeps until somebody dials: it answers across hosts,
+- its *listener*, the thread of each rank that sleeps until somebody dials: it answers across hosts,
   and can say in which line of the user's code the main thread is, which no board knows;
 - nothing: its process has ended, or it has not joined.
 
@@ -21,7 +21,7 @@ from teachdist.links.board.reader import positions_of
 
 CALL, USER, GONE, DEAD, ABSENT = "call", "user", "left", "dead", "absent"
 SILENT, CLOSED = "silent", "closed"
-ASKING = 1.0  # seconds that asking all doors may take together
+ASKING = 1.0  # seconds that asking all ranks may take together
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class View:
     """A group as one of its ranks sees it.
 
     global_ranks: the numbers of its ranks in the job. world: the View of the job's first group,
-    where ranks can be found that have not joined this one; None for that group itself. door:
+    where ranks can be found that have not joined this one; None for that group itself. inquiries:
     hears of other ranks' failures (see `inquiry.py`).
     """
 
@@ -85,7 +85,7 @@ class View:
     page: object
     global_ranks: list
     world: object = None
-    door: object = None
+    inquiries: object = None
 
     @property
     def rank(self):
@@ -101,14 +101,14 @@ class View:
         return self.global_ranks[rank] if 0 <= rank < len(self.global_ranks) else rank
 
 
-def roll(view, ranks=None, doors=True):
+def roll(view, ranks=None, ask_them=True):
     """The `Place` of each of `ranks` (of the group; default: all).
 
-    doors: also dial ranks of other hosts, and ranks in user code to learn the line.
+    ask_them: also dial ranks of other hosts, and ranks in user code to learn the line.
     """
     until = time.monotonic() + ASKING
     ranks = range(len(view.global_ranks)) if ranks is None else ranks
-    return [_place(view, rank, until if doors else 0.0) for rank in ranks]
+    return [_place(view, rank, until if ask_them else 0.0) for rank in ranks]
 
 
 def _place(view, rank, until):

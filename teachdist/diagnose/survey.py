@@ -4,7 +4,7 @@ Where to look:
 
 - *this host*: every process of this user that keeps a board, found in /proc without any help;
 - *a store*: the job's own TCPStore has a card of every rank of every group, on whatever host;
-  with the secret on it a rank's door can be dialled;
+  with the secret on it a rank's listener can be dialled;
 - *a directory*: ranks that run under TEACHDIST_JOB=DIR leave copies of their cards there, for jobs
   whose store cannot be reached.
 """

@@ -120,7 +120,7 @@ def circle(places):
     waits = {}
     for place in places:
         entry = place.entry
-        if place.state == CALL and entry.mail and len(place.position.awaits) == 1:
+        if place.state == CALL and entry.p2p and len(place.position.awaits) == 1:
             ranks = place.position.about.get("ranks") or []
             awaited = place.position.awaits[0]
             waits[place.rank] = ranks[awaited] if awaited < len(ranks) else awaited
@@ -168,7 +168,7 @@ def _where(place):
     """A place as the end of a sentence; its verb is the singular."""
     if place.elsewhere is not None:
         entry = place.elsewhere.entry
-        number = "" if entry.mail else f", call {entry.number}"
+        number = "" if entry.p2p else f", call {entry.number}"
         return f'is in another group: "{place.elsewhere.group}"{number}, in {entry.call}'
     if place.state == DEAD:
         last = f"; last seen {place.position.words()}" if place.entry is not None else ""
@@ -193,7 +193,7 @@ def _where(place):
 
 
 def _call(entry):
-    return f"{entry.call}" if entry.mail else f"call {entry.number}, {entry.call}"
+    return f"{entry.call}" if entry.p2p else f"call {entry.number}, {entry.call}"
 
 
 def verdict(group, places):
@@ -214,9 +214,9 @@ def verdict(group, places):
     if not inside:
         return head + _nobody_waits(places)
     number = max(place.position.sequence for place in inside)
-    here = [p for p in inside if not p.entry.mail and p.entry.number == number]
+    here = [p for p in inside if not p.entry.p2p and p.entry.number == number]
     late = [place for place in places if place not in here]
-    if not here or (inside and all(place.entry.mail for place in inside)):
+    if not here or (inside and all(place.entry.p2p for place in inside)):
         return f"{head}{whereabouts(places)}."
     waiting = f"{ranks_words([p.rank for p in here])} {_is(here)} in call {number}, "
     waiting += " and ".join(dict.fromkeys(place.entry.call for place in here))

@@ -67,7 +67,7 @@ class Watchdog:
         peers = self.view.peers
         gone = peers.gone(rank) or peers.left(rank)
         if before and gone:
-            where = verdict.whereabouts(roll(self.view, [rank], doors=False))
+            where = verdict.whereabouts(roll(self.view, [rank], ask_them=False))
             raise PeerLost(where, rank)
         return gone
 
@@ -95,7 +95,7 @@ def situation(view, ranks=None, collective=True):
     if collective:
         me = view.number(view.rank)
         return where + verdict.crossing(places, [me]) + verdict.clue(histories(view))
-    ring = verdict.circle(roll(view, doors=False))
+    ring = verdict.circle(roll(view, ask_them=False))
     if not ring:
         return where
     return f"{where} {verdict.each_other(ring)}, so nothing will ever come."
@@ -115,7 +115,7 @@ def first_failure(view):
     failed, its page of the job's first group says it.
     """
     peers = view.peers
-    found = [view.door.news] if view.door is not None else []
+    found = [view.inquiries.news] if view.inquiries is not None else []
     for rank in range(peers.size):
         found.append(peers.abort_of(rank))
         if view.world is not None and peers.known(rank) is None:

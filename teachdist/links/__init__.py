@@ -20,21 +20,21 @@ from teachdist.links.errors import (
     ProtocolError,
     TimedOut,
 )
-from teachdist.links.p2p.messages import Mail
+from teachdist.links.p2p.messages import Messages
 from teachdist.links.rendezvous.peers import Card, Peers
 from teachdist.links.transport.header import Header
-from teachdist.links.waiting import Patience
+from teachdist.links.waiting import Deadline
 
 __all__ = [
     "Card",
+    "Deadline",
     "Exchange",
     "Header",
     "Interrupted",
     "LinkError",
     "Links",
-    "Mail",
+    "Messages",
     "Mismatch",
-    "Patience",
     "PeerLost",
     "Peers",
     "ProtocolError",

@@ -14,7 +14,7 @@ from teachdist.links.errors import TimedOut
 TICK = 0.2
 
 
-class Patience:
+class Deadline:
     """How long one call may wait, and whom to ask in the meantime.
 
     timeout: seconds until `TimedOut`.
@@ -53,9 +53,9 @@ class Patience:
             raise TimedOut(f"{self.what}: nothing came within the timeout of {limit} s", ranks)
 
 
-def wait_for(sock, event, patience, peer):
+def wait_for(sock, event, deadline, peer):
     """Wait until a socket that `peer` serves is ready for an event of poll."""
     poll = select.poll()
     poll.register(sock, event)
-    while not poll.poll(patience.tick() * 1000):
-        patience.over([peer])
+    while not poll.poll(deadline.tick() * 1000):
+        deadline.over([peer])

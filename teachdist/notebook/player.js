@@ -4,9 +4,11 @@ The idea: what is on the screen is a function of one number, `at`. at = 2 is the
 rounds; at = 2.4 is the third round with its messages 40% of the way. Playing, stepping, scrubbing
 and jumping all do nothing but set that number.
 
-A module for anywidget: `render({model, el})` asks the model for `scenes` (see pictures/scene.py) and
-tells it the `round` that was reached. A page without a kernel passes any object that has get, set,
-on, off and save_changes. There is no build step, no library and no request to anywhere.
+A script for any page: it takes each `.td-player` that waits, reads the scenes in `data-scenes` (see
+pictures/scene.py) and puts a player in the place of the still pictures there. It needs no kernel, no
+library, no build step and no request to anywhere, so it works wherever scripts run: live and reopened
+notebooks, exported ones, the site. Where they don't, the still pictures stay. Several copies in one page
+do no harm. A player tells the page where it is by an event, "teachdist-at".
 
 Nothing is told by colour alone: a contribution also has its place in the bar and, where there is
 room, its rank's number; "adds" is a plus sign; "complete" is a tick. */
@@ -81,39 +83,30 @@ text.title { font-weight: 600; }
 .faint { opacity: 0.2; }
 `;
 
-export default {
-  render({ model, el }) {
-    let player = null;
-    const draw = (which = 0) => {
-      player?.destroy();
-      const scenes = model.get("scenes");
-      player = new Player(el, scenes[which], {
-        play: Boolean(model.get("autoplay")),
-        others: { titles: scenes.map(({ title }) => title), which, choose: draw },
-        reached(round) {
-          model.set("round", round);
-          model.save_changes();
-        },
-      });
-    };
-    const drawAnew = () => draw();
-    const jump = () => player.jump(model.get("round") ?? 0);
-    draw();
-    model.on("change:scenes", drawAnew);
-    model.on("change:round", jump);
-    return () => {
-      model.off("change:scenes", drawAnew);
-      model.off("change:round", jump);
-      player.destroy();
-    };
-  },
-};
+/* Plays `scenes`, in the place of what `el` holds. */
+function play(el, scenes, autoplay = false) {
+  let player = null;
+  const draw = (which) => {
+    player?.destroy();
+    const others = { titles: scenes.map(({ title }) => title), which, choose: draw };
+    player = new Player(el, scenes[which], { play: autoplay, others });
+  };
+  el.replaceChildren();
+  draw(0);
+}
+
+function playAll() {
+  for (const el of document.querySelectorAll(".td-player[data-scenes]")) {
+    const scenes = JSON.parse(el.dataset.scenes);
+    delete el.dataset.scenes;
+    play(el, scenes, el.dataset.autoplay === "yes");
+  }
+}
 
 class Player {
-  constructor(el, scene, { play, others, reached }) {
+  constructor(el, scene, { play, others }) {
     this.scene = scene;
     this.others = others;
-    this.reached = reached;
     this.states = replay(scene);
     this.layout = scene.layout;
     this.follow = null;
@@ -135,7 +128,7 @@ class Player {
     const shadow = this.host.attachShadow({ mode: "open" });
     const { scene } = this;
     shadow.innerHTML = `<style>${STYLE}</style>
-      <div class="player" role="group" tabindex="-1" data-lm-suppress-shortcuts="true" aria-label="Player: ${escape(scene.title)}">
+      <div class="player" role="group" tabindex="-1" aria-label="Player: ${escape(scene.title)}">
         <div class="head"><span>${escape(scene.title)}</span><span class="where"></span></div>
         <svg class="stage" role="img" preserveAspectRatio="xMidYMid meet">
           <defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">
@@ -186,19 +179,19 @@ class Player {
       if (item) this.go(Number(item.dataset.round) + 1);
     });
     this.root.addEventListener("keydown", (e) => this.key(e));
-    shadow.addEventListener("keyup", (e) => e.stopPropagation());
+    // JupyterLab and the site have single keys that edit cells and turn pages. Ctrl+S is theirs still.
+    for (const kind of ["keydown", "keypress", "keyup"]) this.host.addEventListener(kind, (e) => modified(e) || e.stopPropagation());
   }
 
   key(event) {
     const on = event.target.tagName;
-    if (event.ctrlKey || event.metaKey || event.altKey || on === "SELECT") return;
+    if (modified(event) || on === "SELECT") return;
     const press = { ArrowRight: () => this.forth(), ArrowLeft: () => this.back(), Home: () => this.go(0), End: () => this.go(this.scene.rounds.length) };
     if (on !== "BUTTON" && on !== "SUMMARY") press[" "] = () => this.toggle();
     press.k = () => this.toggle();
     if (!press[event.key]) return;
     press[event.key]();
     event.preventDefault();
-    event.stopPropagation();
   }
 
   watchTheme() {
@@ -225,10 +218,6 @@ class Player {
   go(at) {
     this.pause();
     this.show(at);
-  }
-
-  jump(round) {
-    if (!this.playing && Math.round(this.at) !== round) this.show(round);
   }
 
   forth() {
@@ -296,7 +285,6 @@ class Player {
 
   show(at = this.at) {
     const { scene } = this;
-    const before = Math.floor(this.at);
     this.at = Math.min(Math.max(at, 0), scene.rounds.length);
     const whole = Math.floor(this.at + 1e-9);
     const part = this.at - whole;
@@ -317,7 +305,7 @@ class Player {
     this.find(".packets").innerHTML =
       over || part > 0.93 ? "" : moves.map((move) => packet(scene, move, places, this.states[whole], part, moves.length, this.faint(move))).join("");
     this.say(round, over);
-    if (before !== whole || at === whole) this.reached(whole);
+    this.host.dispatchEvent(new CustomEvent("teachdist-at", { bubbles: true, detail: { round, part, over } }));
   }
 
   faint(move) {
@@ -614,6 +602,10 @@ function escape(text) {
   return String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 }
 
+function modified(event) {
+  return event.ctrlKey || event.metaKey || event.altKey;
+}
+
 /* Whether the nearest painted ground is dark: right for JupyterLab, for the site and wherever else. */
 function onDarkGround(el) {
   for (let at = el; at; at = at.parentElement) {
@@ -622,3 +614,9 @@ function onDarkGround(el) {
   }
   return matchMedia("(prefers-color-scheme: dark)").matches;
 }
+
+// -- the start: here, since the class must be known by now
+
+globalThis.teachdistPlay = play;
+if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", playAll);
+else playAll();

@@ -10,15 +10,17 @@
     teachdist.show(cluster.status())                    where every rank is, and who waits for whom
     teachdist.show(mesh)                                anything that draws itself as SVG
 
-An answer has three forms: text (a terminal), a still picture (saved notebooks, GitHub, wherever
-there is no JavaScript) and, while the kernel lives, the player. The still picture is an image in
-HTML because JupyterLab takes bare SVG out of notebooks that it doesn't trust. It holds no times,
-so that a saved notebook can be compared with a new run; a picture that is about measured times is
-not stored at all (TEACHDIST_LIVE=0 marks a run that stores).
+An answer has three forms: text (a terminal), a still picture (GitHub, wherever there is no
+JavaScript) and the player, a script that takes the picture's place. It is no widget: a widget is
+an error message once its kernel is gone, and this plays on in a saved notebook. The still picture
+is an image in HTML because JupyterLab takes bare SVG out of notebooks that it doesn't trust. It
+holds no times, so that a saved notebook can be compared with a new run; for that, TEACHDIST_LIVE=0
+marks a run that stores: then there are no players, and no pictures of measured times.
 """
 
 import functools
 import json
+import sys
 from html import escape
 from pathlib import Path
 
@@ -35,7 +37,6 @@ MOST_STILLS = 8
 PRICED_SIZES = tuple(4**k for k in range(2, 15))  # bytes
 PRICED_RANKS = (2, 4, 8, 16, 32, 64, 128)
 _PLAYER = Path(__file__).with_name("player.js")
-_WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 class Shown:
@@ -58,20 +59,14 @@ class Shown:
     def _repr_mimebundle_(self, include=None, exclude=None):
         if self.timed and _stores():
             return {"text/plain": "(measured times: run this cell to see yours)"}
-        images = [svg.image(one, self.text.partition("\n")[0]) for one in self.svgs]
-        bundle = {"text/plain": self.text, "text/html": "\n".join(images)}
+        html = self.html()
         if self._live_scenes and in_live_notebook():
-            bundle[_WIDGET] = {
-                "version_major": 2,
-                "version_minor": 0,
-                "model_id": self.widget.model_id,
-            }
-        return bundle
+            html = f"{waiting(self._live_scenes, html)}\n<script>{script()}</script>"
+        return {"text/plain": self.text, "text/html": html}
 
-    @functools.cached_property
-    def widget(self):
-        """The player as an anywidget; its `round` tells and sets how many rounds are done."""
-        return _widget_class()(scenes=self._live_scenes)
+    def html(self):
+        """The still pictures as HTML."""
+        return "\n".join(svg.image(one, self.text.partition("\n")[0]) for one in self.svgs)
 
     def save(self, path):
         """Write the picture to a file: .svg for the still one, .html for the player."""
@@ -137,20 +132,26 @@ def show(
 
 def page(scenes):
     """A page of HTML with the player and all that it needs."""
-    module = _PLAYER.read_text("utf-8").replace("export default", "const player =")
-    data = json.dumps(scenes).replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{escape(scenes[0]["title"])}</title><body style="max-width: 1100px; margin: auto">
-<main></main><script type="module">
-{module}
-const values = {{ scenes: {data} }};
-const model = {{
-  get: (name) => values[name], set() {{}}, on() {{}}, off() {{}}, save_changes() {{}},
-}};
-player.render({{ model, el: document.querySelector("main") }});
+<main>{waiting(scenes)}</main><script>
+{script()}
 </script></body></html>
 """
+
+
+def waiting(scenes, stills="", autoplay=False):
+    """HTML that `script()` makes a player of; until then, and without it, it shows `stills`."""
+    data = escape(json.dumps(scenes), quote=True)
+    mark = ' data-autoplay="yes"' if autoplay else ""
+    return f'<div class="td-player" data-scenes="{data}"{mark}>{stills}</div>'
+
+
+@functools.cache
+def script():
+    """The player's script, with names of its own: a page may hold it more than once."""
+    return f"(() => {{\n{_PLAYER.read_text('utf-8')}\n}})();\n"
 
 
 def _is_trace(what):
@@ -209,26 +210,8 @@ def _stores():
 
 
 def in_live_notebook():
-    """Whether somebody can press a button: a kernel with widgets, and not a run that stores."""
-    if _stores():
-        return False
-    try:
-        import anywidget  # noqa: F401
-        from IPython import get_ipython
-    except ImportError:
+    """Whether somebody looks on: a kernel, and not a run that stores."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    if _stores() or get_ipython is None:
         return False
     return getattr(get_ipython(), "kernel", None) is not None
-
-
-@functools.cache
-def _widget_class():
-    import anywidget
-    import traitlets
-
-    class Player(anywidget.AnyWidget):
-        _esm = _PLAYER
-        scenes = traitlets.List().tag(sync=True)
-        round = traitlets.Int(0).tag(sync=True)
-        autoplay = traitlets.Bool(False).tag(sync=True)
-
-    return Player

@@ -32,10 +32,10 @@ import sys
 import types
 
 from teachdist.rehearse.answer import Rehearsal
-from teachdist.rehearse.errors import CannotRehearse, Hang, RehearsalError
+from teachdist.rehearse.errors import BrokenRules, CannotRehearse, Hang, RehearsalError
 from teachdist.rehearse.run import rehearse
 
-__all__ = ["CannotRehearse", "Hang", "Rehearsal", "RehearsalError", "rehearse"]
+__all__ = ["BrokenRules", "CannotRehearse", "Hang", "Rehearsal", "RehearsalError", "rehearse"]
 
 
 class _Callable(types.ModuleType):

@@ -2,13 +2,15 @@
 
 from teachdist.rehearse.summary import summary
 from teachdist.rehearse.timeline import Timeline
+from teachdist.rules import judge
 
 
 class Rehearsal:
     """The answer of `teachdist.rehearse`; its text is the summary.
 
     results: what the function returned, by rank. seconds: predicted, until the last rank was done.
-    clocks: the `Clock` of each rank, with what its time was spent on.
+    clocks: the `Clock` of each rank, with what its time was spent on. logs: {rank: the Log of what
+    it called}.
     """
 
     def __init__(self, job):
@@ -18,6 +20,14 @@ class Rehearsal:
         self.recording = job.recording
         self.summary = summary(job)
         self._calls = job.calls
+        self.logs = {rank.number: rank.log for rank in job.ranks}
+
+    def check(self, rules="nccl"):
+        """Whether the same calls would hang or differ elsewhere; a `teachdist.rules.Verdict`.
+
+        rules: nccl, nccl-eager, gloo or mpi.
+        """
+        return judge(self.logs, rules)
 
     def timeline(self):
         """What each rank did when: a picture in a notebook; `.save(path)` is for Perfetto."""

@@ -140,20 +140,19 @@ class Rehearsed(Backend):
 
     def send(self, tensors, dst, tag):
         """Send a tensor to group rank `dst`."""
-        return self._batched(
-            point_to_point.send(self.communicator, one(tensors, 0, "send"), dst, tag)
-        )
+        return self._message("send", point_to_point.send, one(tensors, 0, "send"), dst, tag)
 
     def recv(self, tensors, src, tag):
         """Receive a tensor from group rank `src`."""
-        return self._batched(
-            point_to_point.receive(self.communicator, one(tensors, 0, "recv"), src, tag)
-        )
+        return self._message("recv", point_to_point.receive, one(tensors, 0, "recv"), src, tag)
 
     def recv_anysource(self, tensors, tag):
         """Receive a tensor from whoever sends one; the Work knows who did."""
-        tensor = one(tensors, 0, "recv")
-        return self._batched(point_to_point.receive(self.communicator, tensor, None, tag))
+        return self._message("recv", point_to_point.receive, one(tensors, 0, "recv"), None, tag)
+
+    def _logs(self):
+        """Those of open traces, and the rank's own."""
+        return [*super()._logs(), self.communicator.whose.log]
 
     # -- groups ----------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ class Communicator:
         self.broken = None
         self.left = False
         self.place = rank, group.size
-        self.again = self
+        self.persistent = self
         group.communicators[rank] = self
         whose.communicators.append(self)
 
@@ -85,11 +85,11 @@ class Communicator:
         self.group.come(self.sequence, self.rank, arrival)
         return work
 
-    def entry(self, call, number, fingerprint, how="", mail=False):
+    def entry(self, call, number, fingerprint, how="", p2p=False):
         """Note a call as the last one of this rank in the group."""
-        entry = Entry(0, IN_CALL, 0, number, self.whose.clock.time, fingerprint, call, mail, how)
+        entry = Entry(0, IN_CALL, 0, number, self.whose.clock.time, fingerprint, call, p2p, how)
         self.last = entry
-        if not mail:
+        if not p2p:
             self.history[number] = entry
             self.history.pop(number - KEPT, None)
         return entry
@@ -119,7 +119,7 @@ class Communicator:
                 f"Work.wait: {work.words} not done within {limit} s; it goes on, wait again to see "
                 f"its end. {where}"
             )
-        number = "" if self.last is not None and self.last.mail else f", call {self.sequence}"
+        number = "" if self.last is not None and self.last.p2p else f", call {self.sequence}"
         message = (
             f'group "{self.title}"{number}: {self.who(self.rank)} gave up in {work.words}: nothing '
             f"came within the timeout of {limit} s. {where}"

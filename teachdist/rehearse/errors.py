@@ -41,3 +41,14 @@ class RehearsalError(RuntimeError):
         super().__init__(message)
         self.errors = errors
         self.answer = answer
+
+
+class BrokenRules(RehearsalError):
+    """All ranks came to their end, but the same calls would hang or differ by other rules.
+
+    verdict: the `teachdist.rules.Verdict`, with what is wrong and where.
+    """
+
+    def __init__(self, message, verdict, answer):
+        super().__init__(message, {}, answer)
+        self.verdict = verdict

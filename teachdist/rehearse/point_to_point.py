@@ -117,7 +117,7 @@ def receive(communicator, tensor, src, tag):
 def _work(communicator, words, outputs, closing, peer):
     communicator.usable(words)
     communicator.mails += 1
-    entry = communicator.entry(f"{words} at {call_site(4)}", communicator.mails, (), mail=True)
+    entry = communicator.entry(f"{words} at {call_site(4)}", communicator.mails, (), p2p=True)
     communicator.whose.clock.at(entry)
     return VirtualWork(outputs, communicator, entry.call, (communicator, entry, peer), closing)
 

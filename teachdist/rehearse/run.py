@@ -6,8 +6,9 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from teachdist.rehearse.answer import Rehearsal
-from teachdist.rehearse.errors import RehearsalError
+from teachdist.rehearse.errors import BrokenRules, RehearsalError
 from teachdist.rehearse.job import Job
+from teachdist.rules import rules_named
 from teachdist.words import ranks_words
 
 
@@ -23,6 +24,7 @@ def rehearse(
     device_as=None,
     values=True,
     buffers=True,
+    rules=None,
     backend="teachdist",
     **kwargs,
 ):
@@ -40,9 +42,11 @@ def rehearse(
     can be repeated bit for bit (give its `.recording` here); or "modelled" for `device`: "h100",
     "a100" or a `teachdist.rehearse.model.Device`. device_as: "cpu" has
     programs for CUDA run on the CPU. values: False for tensors without values (large models).
-    buffers: False has each send wait for its receive, as with NCCL.
+    buffers: False has each send wait for its receive. rules: "nccl", "nccl-eager", "gloo" or "mpi"
+    says whether the run would hang or differ there, see `teachdist.rules`.
 
     Raises:
+        BrokenRules: it keeps to this package's rules but not to `rules`.
         RehearsalError: a rank raised, or no rank could go on. Its text has all ranks' words.
     """
     if clock == "recorded":
@@ -56,9 +60,20 @@ def rehearse(
         begin(rank, backend if init else None)
         return function(*mine[0], **mine[1])
 
+    if rules is not None:
+        rules_named(rules)
     with job.playing():
         job.play(main)
-        return finished(job)
+        answer = finished(job)
+    return answer if rules is None else kept(answer, rules)
+
+
+def kept(answer, rules):
+    """The answer, if the run keeps the rules; raises BrokenRules with the `Verdict` if not."""
+    verdict = answer.check(rules)
+    if not verdict:
+        raise BrokenRules(str(verdict), verdict, answer)
+    return answer
 
 
 def make_job(

@@ -26,7 +26,7 @@ class Standing(Position):
             return "finished: it has left the group"
         if self.entry is None:
             return "in user code, before any call of this group"
-        number = "" if self.entry.mail else f", call {self.entry.number}"
+        number = "" if self.entry.p2p else f", call {self.entry.number}"
         if self.state == IN_CALL:
             return f"in {self.call}{number}"
         return f"in user code, after {self.call}{number}"

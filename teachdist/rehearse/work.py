@@ -79,6 +79,8 @@ class VirtualWork(Work):
         return True
 
     def _wait(self, limit):
+        if self.noted is not None:
+            self.noted.wait()
         scheduler = self.communicator.job.scheduler
         patient = limit is None
         seconds = self.communicator.timeout if patient else limit
@@ -87,6 +89,8 @@ class VirtualWork(Work):
         )
         if not done:
             self.communicator.gave_up(self, seconds, patient)
+        if self.noted is not None and self.source is not None:
+            self.noted.source(self.source)
 
     def _reach(self):
         clock = self.rank.clock
@@ -100,6 +104,12 @@ class VirtualWork(Work):
 
     def is_completed(self):
         """Whether it is over at this time. Who asks in a loop lets time pass, a little by each."""
+        over = self._asked()
+        if self.noted is not None:
+            self.noted.poll(over)
+        return over
+
+    def _asked(self):
         clock = self.rank.clock
         now = clock.now()
         if self.over and self.until <= now:

@@ -4,6 +4,7 @@
         dist.all_reduce(x)
 
     traces = tracing.gather(t)              # gathered.py: {rank: its trace}, on every rank
+    print(traces.check(rules="nccl"))       # would it hang elsewhere? (rules/)
     print(tracing.compare(traces))          # compare.py: predicted beside measured
     tracing.save_chrome(traces, "x.json")   # chrome.py: one track per rank, for ui.perfetto.dev
 
@@ -19,6 +20,7 @@ from teachdist.tracing.record import (
     TracedCall,
     TracedRound,
     active,
+    logs,
     recorder,
     trace,
 )
@@ -32,6 +34,7 @@ __all__ = [
     "active",
     "compare",
     "gather",
+    "logs",
     "recorder",
     "save_chrome",
     "trace",

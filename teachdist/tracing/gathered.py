@@ -1,8 +1,22 @@
 """Traces of all ranks in one place: each rank has recorded only its own side."""
 
+from teachdist.rules import judge
+
+
+class Traces(dict):
+    """{rank: its trace}, of all ranks of a group."""
+
+    def check(self, rules="nccl"):
+        """Whether these calls would hang or differ elsewhere; a `teachdist.rules.Verdict`.
+
+        rules: nccl, nccl-eager, gloo or mpi. Only what was called while the traces were open is
+        known, so they should have been open from the group's first call on.
+        """
+        return judge({rank: trace.log for rank, trace in self.items()}, rules)
+
 
 def gather(trace, group=None):
-    """{rank: its trace} on every rank of the group. All its ranks must call this, after tracing.
+    """`Traces`, {rank: its trace}, on every rank of the group. All must call this, after tracing.
 
     The keys are the numbers of the ranks in the job.
     """
@@ -12,7 +26,7 @@ def gather(trace, group=None):
     ranks = dist.get_process_group_ranks(group)
     found = [None] * len(ranks)
     dist.all_gather_object(found, trace, group=group)
-    return dict(zip(ranks, found, strict=True))
+    return Traces(zip(ranks, found, strict=True))
 
 
 def by_rank(traces):

@@ -21,6 +21,7 @@ import time
 from dataclasses import dataclass, field
 
 from teachdist.collectives import cost
+from teachdist.rules import Log, judge
 
 _tracers = []
 _lock = threading.Lock()
@@ -136,6 +137,16 @@ class Trace:
 
     values: bool = False
     calls: list = field(default_factory=list)
+    log: Log = field(default_factory=Log)  # sends, receives and waits too, in order
+
+    def check(self, rules="nccl"):
+        """Whether this rank's calls would be refused by other rules; a `teachdist.rules.Verdict`.
+
+        Who waits for whom only the traces of all ranks can tell: `tracing.gather(t).check()`.
+        rules: nccl, nccl-eager, gloo or mpi.
+        """
+        begun = [step.operation.rank for step in self.log.steps]
+        return judge({begun[0]: self.log} if begun else {}, rules)
 
     def __str__(self):
         return "\n".join(map(str, self.calls))
@@ -203,6 +214,11 @@ class Recorder:
             call.topology = topology()
         for record in self._traces:
             record.calls.append(call)
+
+
+def logs():
+    """The logs of the traces that are open now."""
+    return [trace.log for trace in _tracers] if _tracers else ()
 
 
 def active():

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from scenes import play
 from torch.nn.parallel import DistributedDataParallel
 
-from teachdist.diagnose.poison import Veil, poison_like, poisoning
+from teachdist.diagnose.poison import Poisoned, poison_like, poisoning
 
 
 def values(outcomes):
@@ -24,14 +24,14 @@ def test_poison_is_no_result(dtype):
     assert (poison != torch.zeros(2, dtype=dtype)).all()
 
 
-def test_a_veil_hides_and_comes_off():
+def test_poison_hides_and_comes_off():
     x = torch.arange(4.0)
-    veil = Veil([x, x])
+    poisoned = Poisoned([x, x])
     assert x.isnan().all()
-    assert veil.real(x).tolist() == [0, 1, 2, 3]
-    veil.lift()
+    assert poisoned.real(x).tolist() == [0, 1, 2, 3]
+    poisoned.lift()
     assert x.tolist() == [0, 1, 2, 3]
-    veil.lift()
+    poisoned.lift()
 
 
 def test_whoever_does_not_wait_sees_poison():

@@ -20,14 +20,14 @@ from teachdist.links.board.layout import IDLE, IN_CALL, Entry, Position
 SUM, CAST = "all_reduce(float32[4], SUM)", "broadcast(float32[4], src=0)"
 
 
-def entry(number, call, fingerprint=None, state=IN_CALL, mail=False):
+def entry(number, call, fingerprint=None, state=IN_CALL, p2p=False):
     mark = hash(call.partition(" at ")[0]) if fingerprint is None else fingerprint
-    return Entry(number + 1, state, 0, number, time.monotonic(), mark, call, mail)
+    return Entry(number + 1, state, 0, number, time.monotonic(), mark, call, p2p)
 
 
 def place(rank, state, *entries, size=4, awaits=(), **more):
     last = max(entries, key=lambda e: (e.state, e.counter), default=None)
-    calls = {e.number: e for e in entries if not e.mail}
+    calls = {e.number: e for e in entries if not e.p2p}
     about = {"group": "0", "ranks": list(range(size))}
     shown = IN_CALL if state == CALL else IDLE
     return Place(rank, state, Position(1, rank, shown, last, None, awaits, calls, about), **more)
@@ -104,7 +104,7 @@ def test_whereabouts_of_every_kind():
 def test_a_circle_of_three():
     def waits(rank, peer):
         call = f"recv(float32[4], src=rank {peer}, tag=0) at a.py:5"
-        return place(rank, CALL, entry(0, call, mail=True), awaits=(peer,), size=3)
+        return place(rank, CALL, entry(0, call, p2p=True), awaits=(peer,), size=3)
 
     assert verdict.circle([waits(0, 1), waits(1, 2), waits(2, 0)]) == [0, 1, 2]
     assert verdict.circle([waits(0, 1), waits(1, 2), place(2, USER)]) == []

@@ -130,13 +130,13 @@ def test_a_rank_is_stopped_beyond_the_deadline(op):
 
 def cut_in(rank, op):
     from teachdist.backend import communicators
-    from teachdist.links.rendezvous.listener import COLLECTIVE, MAIL
+    from teachdist.links.rendezvous.listener import COLLECTIVE, P2P
 
     call = CALLS[op]
     call(None, rank, 2)
     (communicator,) = communicators()
     if rank == 1:
-        for purpose in (COLLECTIVE, MAIL):
+        for purpose in (COLLECTIVE, P2P):
             for channel in communicator.peers.sockets(purpose).connections.values():
                 channel.cut()
     while True:

@@ -94,7 +94,7 @@ def soak():
         if errors:
             raise errors[0]
         for communicator in communicators():
-            communicator.again.forget()  # else the numbers go up and down
+            communicator.persistent.forget()  # else the numbers go up and down
         gc.collect()
         dist.barrier()
         return memory(), descriptors(), threads(), len(gc.get_objects()), resident()

@@ -4,7 +4,10 @@ import base64
 import json
 import re
 import xml.etree.ElementTree as ET
+from html import unescape
+from types import SimpleNamespace
 
+import IPython
 import pytest
 
 import teachdist
@@ -99,11 +102,16 @@ def test_recorded_and_planned_rounds_read_alike():
     assert recorded.splitlines()[1:] == planned.splitlines()[1:]
 
 
-def test_the_live_player_knows_times_and_the_saved_picture_does_not():
+def test_the_live_player_knows_times_and_the_saved_picture_does_not(monkeypatch):
     shown = show(sides())
-    assert shown.widget.scenes[0]["rounds"][0]["note"] == "100000 to 100000 µs"
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=True))
+    html = shown._repr_mimebundle_()["text/html"]
+    player = re.search(r'<div class="td-player" data-scenes="([^"]*)"><img .*></div>', html)
+    (scene,) = json.loads(unescape(player[1]))
+    assert scene["rounds"][0]["note"] == "100000 to 100000 µs"
     assert "note" not in shown.scenes[0]["rounds"][0]
-    assert shown.widget.round == 0
+    monkeypatch.setenv("TEACHDIST_LIVE", "0")
+    assert shown._repr_mimebundle_()["text/html"] == shown.html()
 
 
 @pytest.mark.parametrize(
@@ -128,13 +136,14 @@ def test_saving_gives_a_picture_or_a_page_that_needs_nothing_else(tmp_path):
     shown.save(tmp_path / "ring.html")
     html = (tmp_path / "ring.html").read_text()
     assert "class Player" in html
-    assert not re.search(r"""(?:src|href)=|from ["']|https?://(?!www\.w3\.org)""", html)
+    assert not re.search(r"""(?:src|href)=|import |from ["']|https?://(?!www\.w3\.org)""", html)
 
 
 @pytest.mark.parametrize("part", ["title", "meaning"])
 def test_words_cannot_end_the_script_of_a_page(part):
     hostile = {**show("ring", "all_reduce", 2).scenes[0], part: "</script><b>"}
     assert "</script><b>" not in page([hostile])
+    assert page([hostile]).count("</script>") == 1
 
 
 @pytest.mark.parametrize("view", ["timeline", "cost"])

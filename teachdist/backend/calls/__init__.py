@@ -7,4 +7,5 @@ reduce_ops.py  what happens where two contributions meet
 flat.py        flat tensors: the form in which data is known below
 sparse.py      sparse tensors, by calls on dense ones
 persistent.py  calls that come again on the same tensors
+noted.py       what was called and waited for, for traces
 """

@@ -26,7 +26,7 @@ MOST_SCRATCH = 1 << 16  # bytes of scratch that a kept script may hold
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-class Again:
+class Persistent:
     """The calls that one rank of a group has made and may make again.
 
     place: the rank and the group's size, which end the arguments of every call.

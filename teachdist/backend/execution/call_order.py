@@ -17,7 +17,7 @@ import threading
 from teachdist.links.waiting import TICK
 
 
-class Turns:
+class CallOrder:
     """Runs jobs (callables that raise nothing) in order.
 
     lock: to be held by who calls `mine` or `submit`, and while he takes the call's number, so that

@@ -43,8 +43,8 @@ class Routes:
     number: of the group, for headers. hosts: the host of each rank, once it is known.
     """
 
-    def __init__(self, rank, size, chooser, number, generation):
-        self.rank, self.size, self.chooser = rank, size, chooser
+    def __init__(self, rank, size, selection, number, generation):
+        self.rank, self.size, self.selection = rank, size, selection
         self.number, self.generation = number, generation
         self.hosts = None
         self._known = {}
@@ -61,12 +61,12 @@ class Routes:
         route = self._known.get(key)
         if route is None or not route.fresh:
             changes = choices.changes
-            name = self.chooser.algorithm(call, self.hosts)
+            name = self.selection.algorithm(call, self.hosts)
             made = plan(call.op, name, self.rank, self.size, call.root, self.hosts)
             header = Header(
                 self.number, self.generation, 0, fingerprint=self.fingerprint((*kind, name))
             )
-            exchange = Exchange(header, made.width, self.chooser.segment(call.op, self.hosts))
+            exchange = Exchange(header, made.width, self.selection.segment(call.op, self.hosts))
             same = self.fingerprint(kind)
             route = Route(get(call.op, name), made, same, changes, exchange, marked(name))
             self._known[key] = route

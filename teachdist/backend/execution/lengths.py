@@ -20,7 +20,7 @@ def lengths(call, todo, links, exchange, sources):
     mine = torch.tensor([sources[chunk].numel() for chunk in given[rank]])
     theirs = {r: torch.empty(len(chunks), dtype=torch.int64) for r, chunks in enumerate(given)}
     before = Exchange(exchange.header, round_.width, exchange.segment)
-    before.begin(exchange.header.sequence, exchange.words, lambda: exchange.patience)
+    before.begin(exchange.header.sequence, exchange.words, lambda: exchange.deadline)
     script = write(round_.turns, {rank: mine}, theirs, None, torch.int64)
     play(script, call, links, before)
     exchange.first += len(round_.turns)

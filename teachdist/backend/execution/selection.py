@@ -32,7 +32,7 @@ _KEY = "believes"
 ONE_WAY = {"broadcast", "reduce", "gather", "scatter"}  # some only give, some only take
 
 
-class Chooser:
+class Selection:
     """Chooses for one group; made with the group, on every rank."""
 
     def __init__(self, store, rank, size, options):

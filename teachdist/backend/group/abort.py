@@ -2,7 +2,7 @@
 
 A failure ends a *generation* of the group. Half-sent messages cannot be taken back and ranks no
 longer agree on the number of the next call, so nothing more is sent: the rank writes why on its
-page of the board, tells ranks of other hosts through their doors, and every wait of the group
+page of the board, tells ranks of other hosts through their listeners, and every wait of the group
 ends with that reason, in the words of the rank that failed first. The group itself survives:
 see `recovery.py`.
 """

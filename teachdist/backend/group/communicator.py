@@ -16,23 +16,23 @@ from functools import partial
 import torch.distributed as dist
 
 from teachdist import tracing
-from teachdist.backend.calls.persistent import Again
+from teachdist.backend.calls.persistent import Persistent
 from teachdist.backend.execution import observed
-from teachdist.backend.execution.call_order import Turns
+from teachdist.backend.execution.call_order import CallOrder
 from teachdist.backend.execution.dispatch import Routes
 from teachdist.backend.execution.executor import execute
 from teachdist.backend.execution.options import chosen_by_user
-from teachdist.backend.execution.selection import Chooser
+from teachdist.backend.execution.selection import Selection
 from teachdist.backend.group import abort
 from teachdist.backend.group.identity import identify, title
-from teachdist.backend.group.late_mismatch import Unheard
+from teachdist.backend.group.late_mismatch import LateMismatch
 from teachdist.backend.work import DONE, Work
-from teachdist.diagnose import Door, View, Watchdog, call_site, poison, stacks
+from teachdist.diagnose import Inquiries, View, Watchdog, call_site, poison, stacks
 from teachdist.diagnose.log import log
 from teachdist.diagnose.survey import leave_card
-from teachdist.links import LinkError, Links, Mail, Patience, Peers
-from teachdist.links.board.writer import IN_CALL, Page
-from teachdist.links.rendezvous.listener import MAIL
+from teachdist.links import Deadline, LinkError, Links, Messages, Peers
+from teachdist.links.board.writer import IN_CALL, BoardWriter
+from teachdist.links.rendezvous.listener import P2P
 from teachdist.links.transport.header import number_of
 
 FLUSH = 5.0  # seconds that unfinished sends get when a rank leaves
@@ -58,12 +58,12 @@ class Communicator:
         self._identity = identity = identify(self)
         self.life = identity.life
         self.shared = dist.PrefixStore(f"teachdist/{identity.key}", identity.store)
-        self.page = Page(rank, identity.about(self))
+        self.page = BoardWriter(rank, identity.about(self))
         self.world = identity.world
-        self.turns = Turns(f"teachdist-{name}")
+        self.call_order = CallOrder(f"teachdist-{name}")
         self.number = number_of(identity.key)
-        self.again = Again((rank, size), self._right)
-        self._chooser = Chooser(self.shared, rank, size, options)
+        self.persistent = Persistent((rank, size), self._right)
+        self._selection = Selection(self.shared, rank, size, options)
         self._rolls = (-1, 0)
         stacks.prepare()
         self.meet()
@@ -71,16 +71,16 @@ class Communicator:
     def meet(self):
         """Leave this rank's card for the others, under the present generation."""
         self.peers = Peers(self.shared, self.rank, self.size, self.generation, self.page)
-        door = Door()
-        self.peers.answer = door.answer
+        inquiries = Inquiries()
+        self.peers.answer = inquiries.answer
         world = self.world.view if self.world is not None else None
-        self.view = View(self.title, self.peers, self.page, self.global_ranks, world, door)
+        self.view = View(self.title, self.peers, self.page, self.global_ranks, world, inquiries)
         self._card_file = leave_card(self.peers.known(self.rank), self._identity.key)
         self.links = Links(self.peers, self.page)
-        self.mail = Mail(self.peers, self.peers.sockets(MAIL))
-        self.routes = Routes(self.rank, self.size, self._chooser, self.number, self.generation)
-        self.again.forget()
-        self.unheard = Unheard()
+        self.messages = Messages(self.peers, self.peers.sockets(P2P))
+        self.routes = Routes(self.rank, self.size, self._selection, self.number, self.generation)
+        self.persistent.forget()
+        self.late_mismatch = LateMismatch()
         meets = (self.who(self.rank), self.title, self.size, self.generation)
         log.info('%s meets in group "%s" of %d ranks, generation %d', *meets)
 
@@ -91,11 +91,11 @@ class Communicator:
 
     def drain(self):
         """Wait until what this rank has under way is over."""
-        self.turns.drain()
+        self.call_order.drain()
 
     def hang_up(self):
         """Close all connections of this generation."""
-        self.mail.close()
+        self.messages.close()
         self.links.close()
         self.peers.close()
 
@@ -120,20 +120,20 @@ class Communicator:
             if call.route is None:
                 self._choose(call)
         here = not asynchronous and closing is None
-        with self.turns.lock:
+        with self.call_order.lock:
             first = self.sequence + 1
             self.sequence += len(calls)
-            here = here and self.turns.mine()
+            here = here and self.call_order.mine()
             if not here:
                 work = Work(calls[0].outputs if outputs is None else outputs, closing)
                 if asynchronous and poison.on():
-                    work.veil = self._veil(calls)
-                self.turns.submit(lambda: self._job(work, first, calls, site, opts, inputs))
+                    work.poisoned = self._poisoned(calls)
+                self.call_order.submit(lambda: self._job(work, first, calls, site, opts, inputs))
         if here:
             try:
                 self._in_turn(first, calls, site, opts)
             finally:
-                self.turns.over()
+                self.call_order.over()
             return DONE
         if not asynchronous:
             try:
@@ -144,17 +144,17 @@ class Communicator:
                 raise abort.fail(self, error, first, words) from None
         return work
 
-    def _veil(self, calls):
+    def _poisoned(self, calls):
         """Poison what the calls will write; they themselves work on what is under it."""
         pending = []
         for call in calls:
             reads_only = {"broadcast": self.rank == call.root, "reduce": self.rank != call.root}
             if not reads_only.get(call.op, False):
                 pending += call.outputs
-        veil = poison.Veil(pending)
+        poisoned = poison.Poisoned(pending)
         for call in calls:
-            call.write_back = [(veil.real(tensor), values) for tensor, values in call.write_back]
-        return veil
+            call.write_back = [(poisoned.real(t), values) for t, values in call.write_back]
+        return poisoned
 
     def _job(self, work, first, calls, site, opts, inputs):
         try:
@@ -176,10 +176,10 @@ class Communicator:
         words, told, same = call.said.get(site) or self._say(call, site)
         if self.left or self.broken is not None:
             abort.usable(self, words)
-        if self.unheard.pending and self.unheard.due(call.route):
-            self.unheard.look_back(self)
+        if self.late_mismatch.pending and self.late_mismatch.due(call.route):
+            self.late_mismatch.look_back(self)
         self.page.write(IN_CALL, self.generation, sequence, told, same)
-        patient = partial(self._patience, sequence, words, same, opts)
+        patient = partial(self._deadline, sequence, words, same, opts)
         try:
             if call.route is None:
                 self._first_call(patient())
@@ -188,11 +188,11 @@ class Communicator:
                 self.page.write(IN_CALL, self.generation, sequence, told, same)
             call.route.exchange.begin(sequence, told, patient)
             if observed.is_on():
-                observed.run(self, sequence, call, words, self._chooser.topology)
+                observed.run(self, sequence, call, words, self._selection.topology)
             else:
                 execute(call, call.route.plan, self.links, call.route.exchange)
             if not call.route.plan.listens and self.size > 1:
-                self.unheard.note(sequence, same, words)
+                self.late_mismatch.note(sequence, same, words)
         except KeyboardInterrupt as error:
             self.failed(error, sequence, words)
             raise
@@ -219,18 +219,18 @@ class Communicator:
         said = call.said[site] = words, words + call.route.mark, call.route.same
         return said
 
-    def _patience(self, sequence, words, same, opts):
+    def _deadline(self, sequence, words, same, opts):
         """How long a call may wait; made only for those that have to."""
         watcher = partial(Watchdog, self.view, words, self.options.hint_after, (sequence, same))
         limit = seconds(getattr(opts, "timeout", None), self.timeout)
-        return Patience(limit, None, words, watcher)
+        return Deadline(limit, None, words, watcher)
 
-    def _first_call(self, patience):
+    def _first_call(self, deadline):
         """All ranks are in the group's first collective: get to know each other."""
-        self.routes.hosts = self.peers.hosts(patience)
-        self.peers.watch_all(patience)
+        self.routes.hosts = self.peers.hosts(deadline)
+        self.peers.watch_all(deadline)
         self._introduce()
-        self.links.meet(patience, self._chooser.memory)
+        self.links.meet(deadline, self._selection.memory)
 
     def _right(self, call):
         """Whether a kept call may run by its old script."""
@@ -275,14 +275,14 @@ class Communicator:
         """Leave the group: finish what is queued, let sends go out, hang up."""
         if self.left or self.pid != os.getpid():
             return
-        self.turns.stop()
+        self.call_order.stop()
         self.left = True
-        self.again.forget()
+        self.persistent.forget()
         log.info('%s leaves group "%s"', self.who(self.rank), self.title)
         if self.broken is None:
-            self.links.part(Patience(FLUSH))
-            self.unheard.last_look(self)
-        self.mail.close(FLUSH if self.broken is None else 0.0)
+            self.links.part(Deadline(FLUSH))
+            self.late_mismatch.last_look(self)
+        self.messages.close(FLUSH if self.broken is None else 0.0)
         self.page.leave()
         self.links.close()
         self.peers.close()
@@ -292,7 +292,7 @@ class Communicator:
         # A FileStore removes its file when the last rank lets go of it: now, not when Python
         # comes round to collecting cycles.
         self.store = self.shared = self.peers.store = None
-        self._identity = self._chooser = self.routes = None
+        self._identity = self._selection = self.routes = None
 
 
 def seconds(given, default):

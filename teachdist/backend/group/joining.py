@@ -20,7 +20,7 @@ from teachdist.backend.group import abort
 from teachdist.backend.group.identity import unmake
 from teachdist.diagnose import Watchdog
 from teachdist.diagnose.watchdog import situation
-from teachdist.links import LinkError, Patience, PeerLost, TimedOut
+from teachdist.links import Deadline, LinkError, PeerLost, TimedOut
 from teachdist.links.rendezvous.peers import until_ready
 
 _WORDS = "init_process_group"
@@ -34,13 +34,13 @@ def join(backend):
     """
     communicator = backend.communicator
     watch = Watchdog(communicator.view, _WORDS, communicator.options.hint_after)
-    patience = Patience(communicator.timeout, watch, _WORDS)
+    deadline = Deadline(communicator.timeout, watch, _WORDS)
     try:
         for rank in range(communicator.size):
-            communicator.peers.card(rank, patience)
+            communicator.peers.card(rank, deadline)
         if communicator.peers.gone(0):  # it would have stayed until this rank had read its card
             raise PeerLost("the process of rank 0 has ended", 0)
-        _all_have_read(communicator, patience)
+        _all_have_read(communicator, deadline)
     except (LinkError, RuntimeError, KeyboardInterrupt) as error:
         explained = _explained(communicator, error)
         communicator.release(
@@ -51,13 +51,13 @@ def join(backend):
         raise explained from None
 
 
-def _all_have_read(communicator, patience):
+def _all_have_read(communicator, deadline):
     shared = communicator.shared
     shared.set(f"read/{communicator.rank}", b"")
     if communicator.rank == 0:
         for rank in range(communicator.size):
             key = f"read/{rank}"
-            until_ready(lambda key=key: shared.check([key]) or None, rank, patience)
+            until_ready(lambda key=key: shared.check([key]) or None, rank, deadline)
 
 
 def _explained(communicator, error):

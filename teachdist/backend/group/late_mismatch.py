@@ -29,7 +29,7 @@ _MOST = 8  # calls to look back to
 PAUSE = 0.001  # seconds between two looks, if nothing else calls for one
 
 
-class Unheard:
+class LateMismatch:
     """What this rank has called without hearing of the others."""
 
     def __init__(self):
@@ -37,7 +37,7 @@ class Unheard:
         self._new = []  # (number, fingerprint, words) of those since the last look
         self._calls = {}  # rank -> the same of those to which it had not come by then
         self._looked = 0.0
-        self._windows = {}  # rank -> its page, looked up once
+        self._board_readers = {}  # rank -> its page, looked up once
 
     def note(self, number, fingerprint, words):
         """The call is over for this rank, which has heard nothing from the others."""
@@ -57,26 +57,26 @@ class Unheard:
         for rank in communicator.others:
             calls = self._calls.setdefault(rank, deque(maxlen=_MOST))
             calls.extend(new)
-            window = self._windows.get(rank) or self._find(communicator.view, rank)
-            if window is None:
+            reader = self._board_readers.get(rank) or self._find(communicator.view, rank)
+            if reader is None:
                 calls.clear()  # on another host: what is on the wire will tell it there
             while calls:
                 number, fingerprint, _ = calls[0]
-                failed, found = window.glance(number)
+                failed, found = reader.glance(number)
                 if failed or (found and found[1] != fingerprint):
-                    self._look_closely(communicator, rank, window, calls[0], found)
+                    self._look_closely(communicator, rank, reader, calls[0], found)
                 if found is None:  # nor has it come to those after it
                     self.pending = True
                     break
                 calls.popleft()
 
-    def _look_closely(self, communicator, rank, window, call, found):
+    def _look_closely(self, communicator, rank, reader, call, found):
         view, (number, fingerprint, words) = communicator.view, call
         try:
-            if window.abort() is not None:
+            if reader.abort() is not None:
                 released(view)
             if found and found[1] != fingerprint and found[0] == view.peers.generation:
-                entry = window.read().calls.get(number)
+                entry = reader.read().calls.get(number)
                 raise Mismatch(f"{view.who(rank)} is in another call", rank, entry and entry.call)
         except LinkError as error:
             self._calls.clear()
@@ -90,7 +90,7 @@ class Unheard:
             log.error("%s", error)
 
     def _find(self, view, rank):
-        window = view.peers.window(rank)
-        if window is not None:
-            self._windows[rank] = window
-        return window
+        reader = view.peers.reader(rank)
+        if reader is not None:
+            self._board_readers[rank] = reader
+        return reader

@@ -31,7 +31,7 @@ from teachdist.backend.group.identity import Counts
 from teachdist.diagnose import roll, verdict
 from teachdist.diagnose.log import log
 from teachdist.diagnose.snapshot import DEAD, GONE
-from teachdist.links import LinkError, Patience, PeerLost
+from teachdist.links import Deadline, LinkError, PeerLost
 from teachdist.links.board.layout import Abort
 from teachdist.words import ranks_words
 
@@ -124,7 +124,7 @@ class _Meeting:
         """In short sleeps, not in the store's own wait, which is deaf to Ctrl-C."""
         communicator = self.communicator
         missing, pause = list(range(communicator.size)), 0.0005
-        patience = Patience(self.timeout, self._watch, "recover()")
+        deadline = Deadline(self.timeout, self._watch, "recover()")
         while missing := [rank for rank in missing if not self.voted(rank)]:
             if of_the_job is not None and (without := self._without(missing, of_the_job)):
                 numbers = [communicator.view.number(rank) for rank in without]
@@ -132,7 +132,7 @@ class _Meeting:
             time.sleep(pause)
             pause = min(pause * 1.5, 0.1)
             try:
-                patience.over(missing)
+                deadline.over(missing)
             except LinkError as error:
                 where = verdict.whereabouts(roll(communicator.view, missing))
                 raise dist.DistBackendError(
@@ -143,7 +143,7 @@ class _Meeting:
     def _watch(self, missing, waited):
         communicator = self.communicator
         hint = waited > self._hint_at
-        places = roll(communicator.view, missing, doors=hint)
+        places = roll(communicator.view, missing, ask_them=hint)
         for place in places:
             if place.state == DEAD or (place.state == GONE and communicator.world is None):
                 raise PeerLost("a rank is gone", place.rank)

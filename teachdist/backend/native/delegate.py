@@ -57,7 +57,7 @@ class Delegating(Backend):
         if hasattr(opts, "asyncOp"):
             opts.asyncOp = True
         closing = opened(call.title, call.inputs)
-        with communicator.turns.lock:
+        with communicator.call_order.lock:
             number = communicator.sequence = communicator.sequence + 1
             # The board first: when the others' data has come, they can see what it was.
             same = communicator.routes.fingerprint(call.agree)
@@ -76,14 +76,14 @@ class Delegating(Backend):
                         record.done()
                     work.finish()
 
-            here = not asynchronous and communicator.turns.mine()
+            here = not asynchronous and communicator.call_order.mine()
             if not here:
-                communicator.turns.submit(job)
+                communicator.call_order.submit(job)
         if here:
             try:
                 job()
             finally:
-                communicator.turns.over()
+                communicator.call_order.over()
         if not asynchronous:
             work.wait()
         return self._batched(work)
@@ -105,8 +105,8 @@ class Delegating(Backend):
         communicator = self.communicator
         began = time.monotonic()
         try:
-            if communicator.unheard.pending:
-                communicator.unheard.look_back(communicator)
+            if communicator.late_mismatch.pending:
+                communicator.late_mismatch.look_back(communicator)
             with overseen(communicator, number, same, words):
                 while not _over(theirs, call.on_gpu):
                     if communicator.broken is not None:
@@ -128,8 +128,8 @@ class Delegating(Backend):
     def _compare(self, number, same, words):
         """The data has moved; but was it the same call everywhere? The board of this host knows."""
         communicator = self.communicator
-        communicator.unheard.note(number, same, words)
-        communicator.unheard.look_back(communicator)
+        communicator.late_mismatch.note(number, same, words)
+        communicator.late_mismatch.look_back(communicator)
 
     # -- point to point ------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from teachdist.backend.group import abort
 from teachdist.backend.group.communicator import seconds
 from teachdist.backend.work import Work, asked
 from teachdist.diagnose import Watchdog, call_site
-from teachdist.links import LinkError, Patience, PeerLost
+from teachdist.links import Deadline, LinkError, PeerLost
 from teachdist.links.waiting import TICK
 
 # c10d's method -> (operation, title for the profiler, which argument is the input, and the output)
@@ -154,15 +154,15 @@ class HandedMail(Work):
             threading.Thread(target=self._native_wait, args=(timeout,), daemon=True).start()
         communicator, words = self._communicator, self._words
         watch = Watchdog(communicator.view, words, communicator.options.hint_after)
-        patience = Patience(seconds(timeout, communicator.timeout), watch, words)
-        place = communicator.page.begin_mail(communicator.generation, words)
+        deadline = Deadline(seconds(timeout, communicator.timeout), watch, words)
+        place = communicator.page.begin_message(communicator.generation, words)
         try:
             while not self.over_within(TICK):
-                patience.over(range(communicator.size) if self._peer is None else [self._peer])
+                deadline.over(range(communicator.size) if self._peer is None else [self._peer])
         except LinkError as error:
             raise abort.explain(communicator, error, None, words) from error
         finally:
-            communicator.page.end_mail(place)
+            communicator.page.end_message(place)
         return super().wait(timeout)
 
     def _native_wait(self, timeout):

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from teachdist.backend.group import abort
 from teachdist.diagnose import Watchdog
 from teachdist.diagnose.log import log
-from teachdist.links import LinkError, Patience
+from teachdist.links import Deadline, LinkError
 from teachdist.links.rendezvous.peers import until_ready
 from teachdist.links.waiting import TICK
 from teachdist.words import ranks_words
@@ -75,22 +75,22 @@ class Natives:
         """Make a native backend, for which all ranks must come."""
         communicator = self._communicator
         words = f"the first call that goes to {name}"
-        patience = Patience(communicator.timeout, Watchdog(communicator.view, words), words)
+        deadline = Deadline(communicator.timeout, Watchdog(communicator.view, words), words)
         made = Future()
         threading.Thread(target=_fill, args=(made, make), daemon=True).start()
         page, place = (
             communicator.page,
-            communicator.page.begin_mail(communicator.generation, words),
+            communicator.page.begin_message(communicator.generation, words),
         )
         try:
             while not wait([made], TICK).done:
-                patience.over(
+                deadline.over(
                     rank for rank in range(communicator.size) if rank != communicator.rank
                 )
         except LinkError as error:
             raise abort.fail(communicator, error, None, words) from error
         finally:
-            page.end_mail(place)
+            page.end_message(place)
         return made.result()
 
     def _shared_gpus(self, tensor):
@@ -101,12 +101,12 @@ class Natives:
         communicator.shared.set(
             f"gpu/{communicator.generation}/{communicator.rank}", json.dumps(about)
         )
-        patience = Patience(
+        deadline = Deadline(
             communicator.timeout, Watchdog(communicator.view, "its first call on CUDA tensors")
         )
         said = [
             until_ready(
-                lambda key=f"gpu/{communicator.generation}/{rank}": self._read(key), rank, patience
+                lambda key=f"gpu/{communicator.generation}/{rank}": self._read(key), rank, deadline
             )
             for rank in range(communicator.size)
         ]

@@ -5,7 +5,7 @@ sends it a word and waits for an answer; rank 0 knows who has called and who has
 answers only when all have. If time runs out it tells those who came at once, so that all fail
 together and nobody waits out its own time.
 
-The two words go by mail, under tags that users cannot have (negative ones). A tag counts the
+The two words are messages, under tags that users cannot have (negative ones). A tag counts the
 group's collectives so far and the monitored barriers since, so that what is left over from a
 barrier that failed cannot be taken for the next one.
 
@@ -16,7 +16,7 @@ from gloo.
 import time
 from datetime import timedelta
 
-from teachdist.backend.p2p.requests import Parcel, receive, send
+from teachdist.backend.p2p.requests import Message, receive, send
 from teachdist.links.transport.header import number_of
 
 _KIND = number_of("monitored barrier")
@@ -48,9 +48,9 @@ class _Roll:
     def left(self):
         return timedelta(seconds=max(0.001, self.deadline - time.monotonic()))
 
-    def parcel(self, word):
+    def message(self, word):
         view = memoryview(bytearray([word]))
-        return Parcel(view, "monitored_barrier()", _KIND)
+        return Message(view, "monitored_barrier()", _KIND)
 
 
 def _call_roll(roll, wait_all_ranks):
@@ -61,7 +61,7 @@ def _call_roll(roll, wait_all_ranks):
             f"monitoredBarrier after {round(roll.seconds * 1000)} ms: it was given no time"
         )
     others = range(1, communicator.size)
-    words = {rank: roll.parcel(0) for rank in others}
+    words = {rank: roll.message(0) for rank in others}
     works = {rank: receive(communicator, words[rank], rank, roll.tag) for rank in others}
     missing, why = [], None
     for rank, work in works.items():
@@ -75,17 +75,17 @@ def _call_roll(roll, wait_all_ranks):
     answer = _FAILED if missing else _FINE
     for rank in others:
         if rank not in missing:
-            send(communicator, roll.parcel(answer), rank, roll.tag)
+            send(communicator, roll.message(answer), rank, roll.tag)
     if missing:
         raise RuntimeError(_missing(communicator, missing, roll.seconds, why)) from why
 
 
 def _answer_roll(roll):
     communicator = roll.communicator
-    answer = roll.parcel(0)
+    answer = roll.message(0)
     try:
         coming = receive(communicator, answer, 0, roll.tag)
-        send(communicator, roll.parcel(_FINE), 0, roll.tag).wait(roll.left())
+        send(communicator, roll.message(_FINE), 0, roll.tag).wait(roll.left())
         coming.wait(roll.left())
         why = None
     except RuntimeError as error:

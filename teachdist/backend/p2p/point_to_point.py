@@ -1,4 +1,4 @@
-"""Point to point: torch's send and recv as letters of the group's mail.
+"""Point to point: torch's send and recv as requests.
 
 A send is over when its bytes are out, a receive when they have landed in the caller's tensor.
 Both sides say what they are about (dtype and number of bytes), and a message that does not fit
@@ -15,8 +15,8 @@ from teachdist.backend.calls.checks import check, check_output
 from teachdist.backend.calls.flat import flat, is_view_of, put_back, room, view_bytes
 from teachdist.backend.calls.persistent import key_of
 from teachdist.backend.execution.profiling import opened
-from teachdist.backend.p2p import requests
-from teachdist.backend.p2p.requests import Parcel
+from teachdist.backend.p2p import rendezvous, requests
+from teachdist.backend.p2p.requests import Message
 from teachdist.diagnose import poison
 from teachdist.links.transport.header import number_of
 
@@ -24,8 +24,9 @@ from teachdist.links.transport.header import number_of
 def send(communicator, tensor, dst, tag):
     """Send a tensor to group rank `dst`; a Work."""
     closing = opened("send", [tensor])
-    parcel = _again(communicator, _outgoing, tensor, dst, tag)
-    return requests.send(communicator, parcel, dst, tag, [tensor], closing)
+    message = _again(communicator, _outgoing, tensor, dst, tag)
+    how = rendezvous if rendezvous.is_on() else requests
+    return how.send(communicator, message, dst, tag, [tensor], closing)
 
 
 def receive(communicator, tensor, src, tag):
@@ -36,46 +37,53 @@ def receive(communicator, tensor, src, tag):
             "irecv to send to oneself"
         )
     closing = opened("recvAnySource" if src is None else "recv", [tensor])
-    parcel = _again(communicator, _incoming, tensor, src, tag)
-    return requests.receive(communicator, parcel, src, tag, [tensor], closing)
+    message = _again(communicator, _incoming, tensor, src, tag)
+    how = rendezvous if rendezvous.is_on() else requests
+    return how.receive(communicator, message, src, tag, [tensor], closing)
+
+
+def words(communicator, kind, tensor, peer, tag):
+    """How a send or a receive is named in messages; peer: a rank of the group, None for anybody."""
+    side = "dst" if kind == "send" else "src"
+    who = "any" if peer is None else communicator.who(peer)
+    return describe(kind, tensor, f"{side}={who}", f"tag={tag}")
 
 
 def _again(communicator, make, tensor, peer, tag):
-    """The Parcel that `make` makes, or that of such a message before (`calls/persistent.py`)."""
+    """The Message that `make` makes, or that of such a message before (`calls/persistent.py`)."""
     key = key_of(make, (tensor, peer, tag)) if not poison.on() else None
-    known = communicator.again.parcels.get(key)
+    known = communicator.persistent.parcels.get(key)
     if known is not None:
         return known
-    parcel = make(communicator, tensor, peer, tag)
-    if key is not None and is_view_of(parcel.values, tensor):
-        parcel.values = parcel.landed = None
-        communicator.again.keep_parcel(key, parcel)
-    return parcel
+    message = make(communicator, tensor, peer, tag)
+    if key is not None and is_view_of(message.values, tensor):
+        message.values = message.landed = None
+        communicator.persistent.keep_parcel(key, message)
+    return message
 
 
 def _outgoing(communicator, tensor, dst, tag):
     check(tensor, "send", "tensor")
     check_address(communicator, dst, tag, "send", "dst")
-    words = describe("send", tensor, f"dst={communicator.who(dst)}", f"tag={tag}")
+    said = words(communicator, "send", tensor, dst, tag)
     values = flat(tensor)
-    return Parcel(view_bytes(values), words, kind_of(tensor.dtype), values)
+    return Message(view_bytes(values), said, kind_of(tensor.dtype), values)
 
 
 def _incoming(communicator, tensor, src, tag):
     check_output(tensor, "recv", "tensor")
     check_address(communicator, src, tag, "recv", "src")
-    source = "any" if src is None else communicator.who(src)
-    words = describe("recv", tensor, f"src={source}", f"tag={tag}")
+    said = words(communicator, "recv", tensor, src, tag)
     values = room(tensor)
-    veil = poison.Veil([tensor]) if poison.on() else None
-    under = tensor if veil is None else veil.real(tensor)
+    poisoned = poison.Poisoned([tensor]) if poison.on() else None
+    under = tensor if poisoned is None else poisoned.real(tensor)
 
     def landed():
         if not is_view_of(values, under):
             put_back(values, under)
 
     view = view_bytes(values)
-    return Parcel(view, words, kind_of(tensor.dtype), values, landed, veil)
+    return Message(view, said, kind_of(tensor.dtype), values, landed, poisoned)
 
 
 def _in_blocking_recv():
@@ -96,7 +104,7 @@ _TORCHS = dist.distributed_c10d.__file__
 @lru_cache(maxsize=64)
 def kind_of(dtype):
     """A fingerprint of what a message holds: the dtype; its length is checked apart."""
-    return number_of(f"mail {dtype}")
+    return number_of(f"message {dtype}")
 
 
 def check_address(communicator, peer, tag, op, argument):

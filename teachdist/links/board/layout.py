@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 NAME = "teachdist-board"  # of the memory that holds a process's pages
 
-CALLS, MAILS = 40, 8  # slots for collectives, and for sends and receives
+CALLS, MESSAGES = 40, 8  # slots for collectives, and for sends and receives
 
 MAGIC = b"tdB3"
 HEAD = struct.Struct("<4sIIII4xQ")  # magic, pid, rank, left?, bytes of the description, id
@@ -38,7 +38,7 @@ STATE, SINCE_AT, SINCE = 9, 24, struct.Struct("<d")  # within an entry
 ID_WORD, ABORT_WORD = 3, ABORT_AT // 8
 _SLOTS_WORD, _SLOT_WORDS = SLOTS_AT // 8, SLOT // 8
 _GENERATION_WORD, _NUMBER_WORD, _FINGERPRINT_WORD, _END_WORD = 1, 2, 4, ENTRY.size // 8 - 1
-PAGE = SLOTS_AT + (CALLS + MAILS) * SLOT
+PAGE = SLOTS_AT + (CALLS + MESSAGES) * SLOT
 assert PAGE % 4096 == 0
 
 OFFER = struct.Struct("<qqq")  # generation + 1, descriptors of memory and of the bell
@@ -65,7 +65,7 @@ class Entry:
     since: float
     fingerprint: int
     call: str
-    mail: bool = False
+    p2p: bool = False
     how: str = ""
 
     @property
@@ -138,7 +138,7 @@ class Position:
         if self.entry is None:
             return "in user code, before any call of this group"
         ago = max(0.0, time.monotonic() - self.since)
-        number = "" if self.entry.mail else f", call {self.entry.number}"
+        number = "" if self.entry.p2p else f", call {self.entry.number}"
         if self.state == IN_CALL:
             return f"in {self.call}{number}, for {ago:.1f} s"
         return f"in user code for {ago:.1f} s, after {self.call}{number}"
@@ -154,7 +154,7 @@ def read(page, at=0):
             about = json.loads(bytes(page[start : start + min(size, ABOUT_MAX)]))
     slots = range(at + SLOTS_AT, at + PAGE, SLOT)
     entries = [entry for slot in slots if (entry := _entry(page, slot))]
-    calls = {entry.number: entry for entry in entries if not entry.mail}
+    calls = {entry.number: entry for entry in entries if not entry.p2p}
     # Of several calls under way the youngest is where the rank is; else the one ended last.
     entry = max(entries, key=lambda e: (e.state, e.counter), default=None)
     state = LEFT if left else entry.state if entry else IDLE
@@ -167,7 +167,7 @@ def _entry(page, slot):
     for _ in range(20):
         # The end first and the beginning last: a writer changes the beginning before all else.
         tail = int.from_bytes(page[end - 8 : end], "little")
-        counter, mail, state, size, generation, number, since, fingerprint, text, _ = (
+        counter, p2p, state, size, generation, number, since, fingerprint, text, _ = (
             ENTRY.unpack_from(page, slot)
         )
         if tail == int.from_bytes(page[slot : slot + 8], "little"):
@@ -177,7 +177,7 @@ def _entry(page, slot):
     if not counter or size > TEXT or state > LEFT:
         return None
     call, how = unmarked(text[:size].decode(errors="replace"))
-    return Entry(counter, state, generation, number, since, fingerprint, call, bool(mail), how)
+    return Entry(counter, state, generation, number, since, fingerprint, call, bool(p2p), how)
 
 
 def marked(how):

@@ -11,7 +11,7 @@ from teachdist.links.board.layout import LEFT, NAME, PAGE, Position, read, read_
 _boards = weakref.WeakValueDictionary()  # (device, inode) -> a mapping of another's whole board
 
 
-class Window:
+class BoardReader:
     """Another rank's page, mapped read-only.
 
     All pages of one process are seen through one mapping, for each holds a file descriptor.
@@ -99,7 +99,7 @@ def positions_of(pid):
 def _pages_in(pid, fd, count):
     for index in range(count):
         with contextlib.suppress(OSError, ValueError):
-            position = Window(f"{pid}:{fd}:{index}").read()
+            position = BoardReader(f"{pid}:{fd}:{index}").read()
             if position.pid == int(pid):  # a process also has others' boards open
                 yield position
 

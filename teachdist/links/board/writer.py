@@ -52,7 +52,7 @@ from teachdist.links.board.layout import (
     ENTRY,
     IDLE,
     IN_CALL,
-    MAILS,
+    MESSAGES,
     NAME,
     PAGE,
     SINCE,
@@ -80,7 +80,7 @@ class _Board:
         else:
             self.fd, self.path = tempfile.mkstemp(prefix=f"{NAME}-{self.pid}-")
             self.place = self.path
-        self.used = {}  # index -> Page
+        self.used = {}  # index -> BoardWriter
         self._free = deque()  # indices of pages that were given back, the oldest first
         self.size = 0
 
@@ -119,7 +119,7 @@ def _after_fork():
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class Page:
+class BoardWriter:
     """This rank's own page in one group: only its owner writes to it.
 
     about: facts about the group for whoever reads the page from outside.
@@ -156,15 +156,15 @@ class Page:
         """The collective `number`, which `write` has shown, is over."""
         self._end(number % CALLS)
 
-    def begin_mail(self, generation, call):
-        """Say that a send or receive is being waited for; its number, for `end_mail`."""
+    def begin_message(self, generation, call):
+        """Say that a send or receive is being waited for; its number, for `end_message`."""
         self._mails = number = self._mails + 1
-        self._write(CALLS + number % MAILS, IN_CALL, generation, number, call, 0)
+        self._write(CALLS + number % MESSAGES, IN_CALL, generation, number, call, 0)
         return number
 
-    def end_mail(self, number):
+    def end_message(self, number):
         """The send or receive is over."""
-        self._end(CALLS + number % MAILS)
+        self._end(CALLS + number % MESSAGES)
 
     def _end(self, slot):
         at = SLOTS_AT + slot * SLOT
@@ -175,8 +175,8 @@ class Page:
     def _write(self, slot, state, generation, number, call, fingerprint):
         text = call.encode()[:TEXT]
         self._counter = counter = self._counter + 1
-        mail, size, at, since = slot >= CALLS, len(text), SLOTS_AT + slot * SLOT, monotonic()
-        about = mail, state, size, generation, number, since, fingerprint, text
+        p2p, size, at, since = slot >= CALLS, len(text), SLOTS_AT + slot * SLOT, monotonic()
+        about = p2p, state, size, generation, number, since, fingerprint, text
         ENTRY.pack_into(self._map, at, counter, *about, counter)
 
     def met(self, generation):

@@ -38,7 +38,7 @@ class Exchange:
     """
 
     __slots__ = (
-        "_patience",
+        "_deadline",
         "_patient",
         "first",
         "header",
@@ -55,20 +55,20 @@ class Exchange:
         self.table, self.piece = layout(width, segment)
 
     def begin(self, sequence, words, patient):
-        """Call number `sequence` of the group begins; `patient()` makes its `Patience`."""
+        """Call number `sequence` of the group begins; `patient()` makes its `Deadline`."""
         self.header.sequence = sequence
         self.words = words
-        self._patient, self._patience = patient, None
+        self._patient, self._deadline = patient, None
         # The number of the call's first turn among all turns of the group.
         self.first = sequence * TURNS + 1
         self.told = None  # the peers that have had the words, once there are some
 
     @property
-    def patience(self):
+    def deadline(self):
         """How long the call may wait: made when it first has to, as many calls never wait."""
-        if self._patience is None:
-            self._patience = self._patient()
-        return self._patience
+        if self._deadline is None:
+            self._deadline = self._patient()
+        return self._deadline
 
 
 @dataclass(slots=True)

@@ -43,16 +43,16 @@ class Links:
         self._shm = None
         self._wanted = shm_wanted()
 
-    def meet(self, patience, memory=True):
+    def meet(self, deadline, memory=True):
         """Settle the kind of link with every peer; once, before the first turn.
 
         memory: whether the group shares memory at all, the same on all ranks.
         """
         self._wanted = self._wanted and memory
-        cards = {peer: self.peers.card(peer, patience) for peer in range(self.peers.size)}
+        cards = {peer: self.peers.card(peer, deadline) for peer in range(self.peers.size)}
         here = {p for p, card in cards.items() if card.host == self.peers.host} - {self.peers.rank}
         local = {p for p in here if cards[p].pid == os.getpid()}
-        sharing = self._share(sorted(here - local), cards, patience) if here - local else ()
+        sharing = self._share(sorted(here - local), cards, deadline) if here - local else ()
         for peer in cards.keys() - {self.peers.rank}:
             self.kinds[peer] = (
                 self._threads if peer in local else self._shm if peer in sharing else self._tcp
@@ -62,7 +62,7 @@ class Links:
             link = next(iter(self.kinds.values()))
             self.post, self.take, self.release = link.post, link.take, link.release
 
-    def _share(self, peers, cards, patience):
+    def _share(self, peers, cards, deadline):
         """Take and offer memory; the peers with whom that worked in both directions.
 
         A rank without memory offers -1: its peers then use sockets with it, as it does with them.
@@ -78,7 +78,7 @@ class Links:
             self.page.offer(self.peers.generation, self._shm.memory, self._shm.signals.bell)
         sharing = []
         for peer in peers:
-            memory, bell = self.peers.offer(peer, patience)
+            memory, bell = self.peers.offer(peer, deadline)
             if self._shm is not None and memory >= 0:
                 try:
                     self._shm.meet(peer, cards[peer].pid, memory, bell)
@@ -127,21 +127,21 @@ class Links:
                     step.known.append((link, Step(part, step.leaving, step.wants)))
         return step.known
 
-    def part(self, patience):
+    def part(self, deadline):
         """Stay until all who share memory have opened this rank's: what is in it is for them.
 
         A rank whose part in a call was to give may be through before another has begun.
         """
         for peer in [p for p, link in self.kinds.items() if link is self._shm]:
             with contextlib.suppress(LinkError):  # it has failed, or left, or does not come
-                until_ready(lambda peer=peer: self._has_met(peer), peer, patience)
+                until_ready(lambda peer=peer: self._has_met(peer), peer, deadline)
 
     def _has_met(self, peer):
-        window = self.peers.window(peer)
-        there = window is not None and not self.peers.gone(peer) and window.abort() is None
-        if not there or window.read().state == LEFT:
+        reader = self.peers.reader(peer)
+        there = reader is not None and not self.peers.gone(peer) and reader.abort() is None
+        if not there or reader.read().state == LEFT:
             return True
-        return True if window.met() >= self.peers.generation else None
+        return True if reader.met() >= self.peers.generation else None
 
     def close(self):
         """Leave the group's links."""

@@ -130,7 +130,7 @@ class ShmLinks:
             last, before = self._readers[slot]
             for peer, counters in before:
                 if counters[DONE] < last:
-                    self.signals.wait(peer, DONE, last, exchange.patience)
+                    self.signals.wait(peer, DONE, last, exchange.deadline)
             self._readers[slot] = stamp, readers
         words, at = self._words, STAMPS + 2 * now
         for length_at, length, place, view in leaving:
@@ -152,7 +152,7 @@ class ShmLinks:
         ways = (step.known and step.known[now]) or self._ways(exchange, step, now)
         for peer, counters, words, chunks in ways.coming:
             if counters[READY] < stamp:
-                self.signals.wait(peer, READY, stamp, exchange.patience)
+                self.signals.wait(peer, READY, stamp, exchange.deadline)
             if words[at] != stamp or words[at + 1] != exchange.header.fingerprint:
                 raise Mismatch(f"rank {peer} is in another call", peer)
             for length_at, length, place, room in chunks:

@@ -54,7 +54,7 @@ class TcpLinks:
                 turn.round, turn.segment, words, [len(view) for view in views]
             )
             message = (turn.number, [memoryview(head), *(v for v in views if len(v))])
-            channel = self.sockets.connection(peer, exchange.patience)
+            channel = self.sockets.connection(peer, exchange.deadline)
             if channel is None:
                 self._unsent.setdefault(peer, []).append(message)
                 continue
@@ -68,11 +68,11 @@ class TcpLinks:
         What has no room of its own is answered, {(peer, chunk): tensor}.
         """
         receivers, step.known = {}, {}
-        turn, patience, rooms = step.turn, exchange.patience, self._rooms
+        turn, deadline, rooms = step.turn, exchange.deadline, self._rooms
         waiting = dict(turn.rnd.takes)
         while True:
             for peer in list(waiting):
-                channel = self.sockets.connection(peer, patience)
+                channel = self.sockets.connection(peer, deadline)
                 if channel is not None:
                     chunks = waiting.pop(peer)
                     receivers[peer] = receiving(channel, peer, exchange, step, chunks, rooms)
@@ -82,12 +82,12 @@ class TcpLinks:
                         break
                     else:
                         del receivers[peer]
-            sending = self._flush(turn.number, patience)
+            sending = self._flush(turn.number, deadline)
             if not (waiting or receivers or sending):
                 return step.known
-            if not self._sleep(waiting, receivers, sending, patience):
+            if not self._sleep(waiting, receivers, sending, deadline):
                 self._look_at(sending - receivers.keys(), exchange)
-                patience.over(waiting.keys() | receivers.keys() | sending)
+                deadline.over(waiting.keys() | receivers.keys() | sending)
 
     def release(self, exchange, step):
         """What `take` gave has been read; a step that is kept must not hold on to it."""
@@ -95,10 +95,10 @@ class TcpLinks:
             self._rooms.give_back(tensor)
         step.known = None
 
-    def _flush(self, number, patience):
+    def _flush(self, number, deadline):
         """Send on; the peers whom something of turn `number` or before has yet to reach."""
         for peer in list(self._unsent):
-            channel = self.sockets.connection(peer, patience)
+            channel = self.sockets.connection(peer, deadline)
             if channel is not None:
                 channel.queue.extend(self._unsent.pop(peer))
         late = {p for p, messages in self._unsent.items() if messages[0][0] <= number}
@@ -110,7 +110,7 @@ class TcpLinks:
                     late.add(peer)
         return late
 
-    def _sleep(self, waiting, receivers, sending, patience):
+    def _sleep(self, waiting, receivers, sending, deadline):
         watched = {self.sockets.bell.fileno(): select.POLLIN}
         for peer, channel in self.sockets.connections.items():
             events = select.POLLIN * (peer in receivers) | select.POLLOUT * bool(channel.queue)
@@ -123,7 +123,7 @@ class TcpLinks:
         self._polled = watched
         if not sending:  # else there is time: others copy what this rank waits to be rid of
             spin(lambda: self._poll.poll(0))
-        ready = self._poll.poll(patience.tick() * 1000)
+        ready = self._poll.poll(deadline.tick() * 1000)
         if any(fd == self.sockets.bell.fileno() for fd, _ in ready):
             self.sockets.adopt()
         return ready

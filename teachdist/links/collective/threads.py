@@ -30,7 +30,7 @@ class ThreadLinks:
         turn = step.turn
         for peer, numbers in turn.rnd.sends.items():
             with _rooms_lock:
-                other = _rooms.get(self.peers.card(peer, exchange.patience).secret)
+                other = _rooms.get(self.peers.card(peer, exchange.deadline).secret)
             if other is None:
                 raise PeerLost(f"rank {peer} has left the group", peer)
             header = exchange.header.at(turn.round, turn.segment)
@@ -58,9 +58,9 @@ class ThreadLinks:
                         room[:] = copy
                 if not missing:
                     return arrived
-                heard = self._news.wait(exchange.patience.tick())
+                heard = self._news.wait(exchange.deadline.tick())
             if not heard:
-                exchange.patience.over(missing)
+                exchange.deadline.over(missing)
 
     def release(self, exchange, step):
         """Nothing to do: what was taken is a copy."""

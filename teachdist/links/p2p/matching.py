@@ -1,4 +1,4 @@
-"""The desk of the mail: where receives and messages find each other.
+"""Message matching: where receives and messages find each other.
 
     posted receives  (source or any, tag) ---+
                                              +--> the first that fit each other, in order
@@ -13,7 +13,7 @@ from teachdist.links.errors import Mismatch
 from teachdist.links.transport.header import POINT_TO_POINT
 
 
-class Letter:
+class Request:
     """One operation: a send on its way or a receive that waits; `done` once it is over."""
 
     def __init__(self, peer, tag, buffer, kind, on_done=None, fits=None):
@@ -50,58 +50,58 @@ class Arrived:
         return bytes(self.said).decode(errors="replace")
 
 
-class Desk:
-    """Receives and messages of one rank. settled: (letter, error) of operations that are over."""
+class Matching:
+    """Receives and messages of one rank. settled: (request, error) of operations that are over."""
 
     def __init__(self):
         self.receives = []
         self.arrived = []
         self.settled = []
 
-    def post(self, letter):
-        """A receive comes to the desk."""
+    def post(self, request):
+        """A receive is posted."""
         for message in self.arrived:
-            if fits(letter, message):
+            if fits(request, message):
                 self.arrived.remove(message)
-                self._hand_over(letter, message)
+                self._hand_over(request, message)
                 return
-        self.receives.append(letter)
+        self.receives.append(request)
 
     def take(self, message):
-        """A message in memory comes to the desk."""
-        letter = self.claim(message)
-        if letter is None:
+        """A message has come into memory."""
+        request = self.claim(message)
+        if request is None:
             self.arrived.append(message)
         else:
-            self._hand_over(letter, message)
+            self._hand_over(request, message)
 
     def claim(self, message):
         """The first posted receive that fits, taken off the list; None if there is none."""
-        for letter in self.receives:
-            if fits(letter, message):
-                self.receives.remove(letter)
-                letter.source = message.source
-                return letter
+        for request in self.receives:
+            if fits(request, message):
+                self.receives.remove(request)
+                request.source = message.source
+                return request
         return None
 
-    def _hand_over(self, letter, message):
-        letter.source = message.source
-        wrong = misfit(letter, message)
+    def _hand_over(self, request, message):
+        request.source = message.source
+        wrong = misfit(request, message)
         if wrong is None:
-            letter.buffer[:] = message.data
-        self.settled.append((letter, wrong))
+            request.buffer[:] = message.data
+        self.settled.append((request, wrong))
 
 
-def fits(letter, message):
+def fits(request, message):
     """Whether a receive asks for a message."""
-    return letter.peer in (None, message.source) and letter.tag == message.header.tag
+    return request.peer in (None, message.source) and request.tag == message.header.tag
 
 
-def misfit(letter, message):
+def misfit(request, message):
     """What is wrong with a message for a receive that asks for it, or None."""
     header = message.header
-    same_length = header.length == len(letter.buffer)
-    same_kind = letter.fits is None or header.fingerprint == letter.fits
+    same_length = header.length == len(request.buffer)
+    same_kind = request.fits is None or header.fingerprint == request.fits
     if header.kind == POINT_TO_POINT and same_length and same_kind:
         return None
     said = message.words or f"{header.length} bytes"

@@ -1,12 +1,12 @@
-"""Mail: messages from one rank to another, matched by sender and tag.
+"""Messages from one rank to another, matched by sender and tag.
 
 Collectives are rounds that all ranks enter together; point-to-point messages come when the
-sender likes. So they have connections of their own, a desk where they are matched (`matching.py`),
-and a carrier between the two (`progress.py`).
+sender likes. So they have connections of their own, queues where they are matched (`matching.py`),
+and a progress engine between the two (`progress.py`).
 
-    send(x, 1) --> queue --> connection with 1 ~~~> connection with 0 --> desk --> recv(y, 0)
+    send(x, 1) --> queue --> connection with 1 ~~~> connection with 0 --> matching --> recv(y, 0)
 
-Whoever waits does the work: the caller of a blocking operation drives the carrier itself,
+Whoever waits does the work: the caller of a blocking operation drives the progress engine itself,
 which saves two changes of thread per message. One drives, others wait for it. Operations that
 nobody waits for are driven by a lazy thread: it looks every `PATIENT` seconds while there is
 traffic, hands over as soon as a caller comes, and sleeps when all is done.
@@ -20,15 +20,15 @@ import threading
 import time
 
 from teachdist.links.errors import LinkError, PeerLost
-from teachdist.links.p2p.progress import Carrier
-from teachdist.links.waiting import Patience
+from teachdist.links.p2p.progress import Progress
+from teachdist.links.waiting import Deadline
 
 PATIENT = 0.005  # seconds that an operation waits for its caller before a thread takes it on
 SMALL = 1 << 16  # bytes of a message that may be sent before it could be waited for
 IDLE_LOOKS = 20  # looks without traffic after which the thread goes to sleep
 
 
-class Mail:
+class Messages:
     """The point-to-point operations of one rank in one group, and who drives them."""
 
     def __init__(self, peers, sockets):
@@ -37,8 +37,8 @@ class Mail:
         # Everything below is touched only with the lock; who drives sleeps without it.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._carrier = Carrier(peers, sockets, self._lock)
-        self._settled = self._carrier.settled  # to be told without the lock
+        self._progress = Progress(peers, sockets, self._lock)
+        self._settled = self._progress.settled  # to be told without the lock
         self._driver = None  # "caller" or "thread", while one drives
         self._callers = 0
         self._watchers = 0  # who wait for the driver
@@ -57,55 +57,55 @@ class Mail:
         if peer not in self.sockets.connections or len(body) > SMALL:
             return False
         with self._lock:
-            return peer in self.sockets.connections and self._carrier.put(peer, head, body)
+            return peer in self.sockets.connections and self._progress.put(peer, head, body)
 
-    def send(self, head, letter):
-        """Post a send. Its buffer must stay as it is until the letter is done."""
+    def send(self, head, request):
+        """Post a send. Its buffer must stay as it is until the request is done."""
         with self._lock:
-            self._carrier.post(letter, head)
+            self._progress.post(request, head)
         self._tell()
-        self._nudge(letter)
+        self._nudge(request)
 
-    def receive(self, letter):
+    def receive(self, request):
         """Post a receive; bytes go into its buffer, the sender's rank into `source`."""
         with self._lock:
-            self._carrier.desk.post(letter)
+            self._progress.matching.post(request)
         self._tell()
-        self._nudge(letter)
+        self._nudge(request)
 
-    def _nudge(self, letter):
+    def _nudge(self, request):
         """Whoever drives, asleep, must look anew."""
         self._traffic += 1
-        if not letter.done and self._driver is not None:
+        if not request.done and self._driver is not None:
             self.sockets.ring()
 
-    def look(self, letter):
+    def look(self, request):
         """The shortest way for a receive: what is there, or comes while this rank looks for it."""
-        if self._driver is None and self._carrier.comes(letter.peer):
+        if self._driver is None and self._progress.comes(request.peer):
             with self._lock:
-                if self._driver is None and letter.peer in self.sockets.connections:
-                    self._carrier.read(letter.peer)
+                if self._driver is None and request.peer in self.sockets.connections:
+                    self._progress.read(request.peer)
             self._tell()
 
-    def wait(self, letter, patience):
-        """Drive the carrier, or wait for who does, until the letter is done.
+    def wait(self, request, deadline):
+        """Drive the progress engine, or wait for who does, until the request is done.
 
         An operation whose wait ends early (time-out, Ctrl-C) is withdrawn.
         """
-        if not letter.done:
+        if not request.done:
             try:
-                self._await(letter, patience, "caller")
+                self._await(request, deadline, "caller")
             except BaseException as error:
-                self._withdraw(letter, LinkError(f"withdrawn: {error}", letter.peer))
+                self._withdraw(request, LinkError(f"withdrawn: {error}", request.peer))
                 raise
-        if letter.error is not None:
-            raise letter.error
+        if request.error is not None:
+            raise request.error
 
-    def _await(self, letter, patience, who):
+    def _await(self, request, deadline, who):
         with self._lock:
             self._callers += who == "caller"
         try:
-            while not letter.done:
+            while not request.done:
                 if self._closed:  # whoever closes ends the operation
                     if who == "thread":
                         return
@@ -116,39 +116,39 @@ class Mail:
                     if mine:
                         self._driver = who
                 if mine:
-                    self._drive(letter, patience, who)
-                elif not self._watch_driver(letter, patience):
-                    patience.over(self._awaited(letter))
+                    self._drive(request, deadline, who)
+                elif not self._watch_driver(request, deadline):
+                    deadline.over(self._awaited(request))
         finally:
             with self._lock:
                 self._callers -= who == "caller"
 
-    def _watch_driver(self, letter, patience):
-        """Wait until the driver has finished the letter or leaves the seat; False after a tick."""
+    def _watch_driver(self, request, deadline):
+        """Wait until the driver has finished the request or leaves the seat; False after a tick."""
         with self._lock:
             if self._driver == "thread":
                 self.sockets.ring()  # it makes room for callers
             self._watchers += 1
             try:
-                while self._driver is not None and not letter.done:
-                    if not self._changed.wait(patience.tick()):
+                while self._driver is not None and not request.done:
+                    if not self._changed.wait(deadline.tick()):
                         return False
             finally:
                 self._watchers -= 1
         return True
 
-    def _drive(self, letter, patience, who):
-        """Move what can be moved until `letter` is done (the thread: or until a caller comes)."""
-        carrier = self._carrier
+    def _drive(self, request, deadline, who):
+        """Move what can be moved until `request` is done (the thread: or until a caller comes)."""
+        progress = self._progress
         try:
             while not self._closed:
                 with self._lock:
-                    carrier.progress(patience)
+                    progress.advance(deadline)
                 self._tell()
-                if letter.done or (who == "thread" and self._callers):
+                if request.done or (who == "thread" and self._callers):
                     return
-                if not carrier.moved and not carrier.stirs() and not carrier.sleep(patience):
-                    patience.over(self._awaited(letter))
+                if not progress.moved and not progress.stirs() and not progress.sleep(deadline):
+                    deadline.over(self._awaited(request))
         finally:
             with self._lock:
                 self._driver = None
@@ -162,24 +162,24 @@ class Mail:
             return
         while settled:
             try:
-                letter, error = settled.pop(0)
+                request, error = settled.pop(0)
             except IndexError:  # another thread has just told the last
                 break
-            if not letter.done:
-                letter.finish(error)
+            if not request.done:
+                request.finish(error)
         if self._watchers:
             with self._lock:
                 self._changed.notify_all()
 
-    def _withdraw(self, letter, error):
+    def _withdraw(self, request, error):
         """End an operation that nobody waits for any more."""
         with self._lock:
-            self._carrier.withdraw(letter, error)
+            self._progress.withdraw(request, error)
         self._tell()
 
-    def _awaited(self, letter):
-        if letter.peer is not None:
-            return [letter.peer]
+    def _awaited(self, request):
+        if request.peer is not None:
+            return [request.peer]
         return [r for r in range(self.peers.size) if r != self.peers.rank]
 
     # -- operations that nobody waits for ----------------------------------------------------
@@ -196,7 +196,10 @@ class Mail:
         self._awake = True
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._background, args=(watch, timeout), name="teachdist-mail", daemon=True
+                target=self._background,
+                args=(watch, timeout),
+                name="teachdist-messages",
+                daemon=True,
             )
             self._thread.start()
         self._work.set()
@@ -217,7 +220,7 @@ class Mail:
                 if not waiting or self._callers:
                     continue
                 try:
-                    self._await(waiting[0], Patience(timeout, watch), "thread")
+                    self._await(waiting[0], Deadline(timeout, watch), "thread")
                 except LinkError as error:
                     self._withdraw(waiting[0], error)
             self._awake = False
@@ -228,14 +231,14 @@ class Mail:
     def pending(self):
         """The operations that are not done."""
         with self._lock:
-            return self._carrier.pending()
+            return self._progress.pending()
 
     def close(self, flush=0.0):
         """Let sends go out for at most `flush` seconds, then end every open operation."""
         with contextlib.suppress(LinkError):
-            patience = Patience(flush)
-            for letter in [p for p in self.pending() if p.kind == "send"] if flush else []:
-                self.wait(letter, patience)
+            deadline = Deadline(flush)
+            for request in [p for p in self.pending() if p.kind == "send"] if flush else []:
+                self.wait(request, deadline)
         self._closed = True
         self._over.set()
         self._work.set()
@@ -243,5 +246,5 @@ class Mail:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
         with self._lock:
-            self._carrier.end(lambda letter: PeerLost("the group was shut down", letter.peer))
+            self._progress.end(lambda request: PeerLost("the group was shut down", request.peer))
         self._tell()

@@ -8,8 +8,8 @@ connection that nobody makes, and no pair ends up with two.
                                 into the list of arrivals, and ring the bell
       send ---- ... --------->  main thread, when it next waits: adopt
 
-A job has two kinds, *collectives* and *mail* (point to point), because mail must not queue behind
-collectives. A connection for mail between ranks of one host comes with shared memory
+A job has two kinds, *collectives* and *messages* (point to point), because messages must not queue
+behind collectives. A connection for messages between ranks of one host comes with shared memory
 (`transport/ring_buffer.py`).
 """
 
@@ -21,7 +21,7 @@ import socket
 from collections import deque
 
 from teachdist.links.errors import PeerLost
-from teachdist.links.rendezvous.listener import MAIL, Unreachable, dial
+from teachdist.links.rendezvous.listener import P2P, Unreachable, dial
 from teachdist.links.transport import ring_buffer
 from teachdist.links.transport.channel import Channel
 from teachdist.links.waiting import wait_for
@@ -30,7 +30,7 @@ log = logging.getLogger("teachdist")
 
 
 class Sockets:
-    """This rank's connections for one purpose (collectives, or mail) in one generation."""
+    """This rank's connections for one purpose (collectives, or messages) in one generation."""
 
     def __init__(self, peers, purpose):
         self.peers = peers
@@ -47,7 +47,7 @@ class Sockets:
         if self.closed or not self.peers.rank < rank < self.peers.size:
             return False
         sock.setblocking(False)
-        if self.purpose == MAIL:
+        if self.purpose == P2P:
             channel = ring_buffer.answer(sock, *(offer or (0, -1)))
         else:
             channel = Channel(sock)
@@ -71,26 +71,26 @@ class Sockets:
                 old.close()
             self.connections[rank] = channel
 
-    def connection(self, peer, patience):
+    def connection(self, peer, deadline):
         """The connection with `peer`, dialled now if that is up to this rank; else maybe None."""
         channel = self.connections.get(peer)
         if channel is None and peer < self.peers.rank:
-            card = self.peers.card(peer, patience)
+            card = self.peers.card(peer, deadline)
             try:
-                channel = self._dial(card, patience)
+                channel = self._dial(card, deadline)
             except (Unreachable, OSError) as error:
                 raise PeerLost(f"rank {peer} cannot be reached: {error}", peer) from error
             self.connections[peer] = channel
         return channel
 
-    def _dial(self, card, patience):
+    def _dial(self, card, deadline):
         peers = self.peers
         place = (card.address, card.secret, peers.generation, self.purpose, peers.rank)
 
         def there(sock, event):  # a stopped process still accepts, but does not answer
-            wait_for(sock, event, patience, card.rank)
+            wait_for(sock, event, deadline, card.rank)
 
-        if self.purpose != MAIL:
+        if self.purpose != P2P:
             return Channel(dial(*place, wait=there))
         memory = None
         if peers.shares(card.rank):

@@ -32,7 +32,7 @@ PATIENCE = 5.0
 MAX_WAITING = 256
 NEAR = 1 << 18  # bytes that wait for a receiver on the same host; the system takes it twice
 
-COLLECTIVE, MAIL, INQUIRY, NEWS = 1, 2, 3, 4
+COLLECTIVE, P2P, INQUIRY, NEWS = 1, 2, 3, 4
 
 
 class Listener:
@@ -47,7 +47,7 @@ class Listener:
         self._wanted = {}
         self._lock = threading.Lock()
         self._bell, self._ring = socket.socketpair()
-        self._thread = threading.Thread(target=self._answer, name="teachdist-door", daemon=True)
+        self._thread = threading.Thread(target=self._answer, name="teachdist-listener", daemon=True)
         self._thread.start()
 
     def expect(self, secret, receiver):

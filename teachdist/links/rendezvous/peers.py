@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from teachdist.environment import switch
 from teachdist.links.board.layout import LEFT
-from teachdist.links.board.reader import Window, alive
+from teachdist.links.board.reader import BoardReader, alive
 from teachdist.links.errors import PeerLost
 from teachdist.links.rendezvous.address import address_for, this_host
 from teachdist.links.rendezvous.connections import Sockets
-from teachdist.links.rendezvous.listener import COLLECTIVE, INQUIRY, MAIL, NEWS, hang_up, listener
+from teachdist.links.rendezvous.listener import COLLECTIVE, INQUIRY, NEWS, P2P, hang_up, listener
 from teachdist.links.waiting import TICK
 
 
@@ -60,16 +60,16 @@ class Peers:
         self.generation = generation
         self.secret = secrets.token_bytes(16)
         self.host = this_host()
-        # Called as answer(purpose, rank, socket) on the door's thread when a rank asks where this
-        # one is (INQUIRY) or tells that it has failed (NEWS); whoever diagnoses sets it.
+        # Called as answer(purpose, rank, socket) on the listener's thread when a rank asks where
+        # this one is (INQUIRY) or tells that it has failed (NEWS); whoever diagnoses sets it.
         self.answer = None
-        self._door = listener(address_for(store))
-        self._door.expect(self.secret, self._put_through)
-        self._sockets = {p: Sockets(self, p) for p in (COLLECTIVE, MAIL)}
+        self._listener = listener(address_for(store))
+        self._listener.expect(self.secret, self._put_through)
+        self._sockets = {p: Sockets(self, p) for p in (COLLECTIVE, P2P)}
         self._sharing = shm_wanted()
-        self._windows = {}
+        self._board_readers = {}
         self._pageless = set()  # ranks of this host whose page was gone before it was opened
-        mine = Card(rank, self.host, os.getpid(), self._door.address, self.secret, page.place)
+        mine = Card(rank, self.host, os.getpid(), self._listener.address, self.secret, page.place)
         self._cards = {rank: mine}
         store.set(self._key(rank), mine.dumps())
 
@@ -83,7 +83,7 @@ class Peers:
         return generation == self.generation and sockets and sockets.arrived(rank, sock, offer)
 
     def sockets(self, purpose):
-        """This rank's connections for collectives or for mail."""
+        """This rank's connections for collectives or for messages."""
         return self._sockets[purpose]
 
     def known(self, peer):
@@ -106,10 +106,10 @@ class Peers:
                 ) from error
         return self._cards.get(peer)
 
-    def card(self, peer, patience):
+    def card(self, peer, deadline):
         """The card of `peer`, waiting for it if it has not joined yet."""
         if peer not in self._cards:
-            until_ready(lambda: self.fetch(peer), peer, patience)
+            until_ready(lambda: self.fetch(peer), peer, deadline)
         return self._cards[peer]
 
     def shares(self, peer):
@@ -117,42 +117,42 @@ class Peers:
         card = self._cards.get(peer)
         return card is not None and card.host == self.host and self._sharing
 
-    def hosts(self, patience):
+    def hosts(self, deadline):
         """For each rank the number of its host, counted in order of rank: (0, 0, 1, 1)."""
-        names = [self.card(rank, patience).host for rank in range(self.size)]
+        names = [self.card(rank, deadline).host for rank in range(self.size)]
         order = list(dict.fromkeys(names))
         return tuple(order.index(name) for name in names)
 
-    def window(self, peer):
+    def reader(self, peer):
         """The peer's page of the board, or None where this rank cannot look."""
         card = self.known(peer)
         if card is None or card.host != self.host:
             return None
-        if peer not in self._windows:
+        if peer not in self._board_readers:
             try:
-                self._windows[peer] = Window(card.board)
+                self._board_readers[peer] = BoardReader(card.board)
             except FileNotFoundError:
                 self._pageless.add(peer)
                 return None
             except (OSError, ValueError):
                 return None
-        return self._windows[peer]
+        return self._board_readers[peer]
 
     def position(self, peer):
         """What the board says of `peer`, or None where this rank cannot look."""
-        window = self.window(peer)
-        return None if window is None else window.read()
+        reader = self.reader(peer)
+        return None if reader is None else reader.read()
 
-    def offer(self, peer, patience):
+    def offer(self, peer, deadline):
         """(memory, bell): the descriptors that `peer` offers in this generation, waited for."""
 
         def made():
-            if self.window(peer) is None:
+            if self.reader(peer) is None:
                 raise PeerLost(f"rank {self.rank} cannot open the page of rank {peer}", peer)
-            generation, *offered = self.window(peer).offer()
+            generation, *offered = self.reader(peer).offer()
             return offered if generation == self.generation else None
 
-        return until_ready(made, peer, patience)
+        return until_ready(made, peer, deadline)
 
     def left(self, peer):
         """Whether `peer`, on this host, is known to have left: its page says so, or is gone."""
@@ -162,8 +162,8 @@ class Peers:
     def abort_of(self, peer):
         """The failure with which `peer` has released the others, or None; see `Position.abort`."""
         with contextlib.suppress(PeerLost):  # without the store one can't know
-            window = self.window(peer)
-            return None if window is None else window.abort()
+            reader = self.reader(peer)
+            return None if reader is None else reader.abort()
         return None
 
     def gone(self, peer):
@@ -171,10 +171,10 @@ class Peers:
         card = self._cards.get(peer)
         return card is not None and card.host == self.host and not alive(card.pid)
 
-    def watch_all(self, patience):
+    def watch_all(self, deadline):
         """Open every page of the board on this host, so that they outlive their owners."""
         for peer in range(self.size):
-            self.card(peer, patience)
+            self.card(peer, deadline)
             self.position(peer)
 
     def abandon(self):
@@ -187,9 +187,9 @@ class Peers:
         for sockets in self._sockets.values():
             sockets.close()
         hang_up(self.secret)
-        for window in self._windows.values():
-            window.close()
-        self._windows.clear()
+        for reader in self._board_readers.values():
+            reader.close()
+        self._board_readers.clear()
 
 
 def shm_wanted():
@@ -197,7 +197,7 @@ def shm_wanted():
     return switch("TEACHDIST_SHM", True)
 
 
-def until_ready(ask, peer, patience):
+def until_ready(ask, peer, deadline):
     """What ask() answers once it is not None; asked ever more seldom. For the meeting only.
 
     Asked and not waited for by the store, whose client waits in C++: deaf to Ctrl-C.
@@ -207,6 +207,6 @@ def until_ready(ask, peer, patience):
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
         if time.monotonic() - since > TICK:
-            patience.over([peer])
+            deadline.over([peer])
             since = time.monotonic()
     return answer

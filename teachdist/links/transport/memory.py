@@ -6,7 +6,7 @@ reach it through the descriptor of its owner,
 
     owner: fd = memfd_create(...)          other: open("/proc/<pid of the owner>/fd/<fd>")
 
-so even a kill leaves nothing. The same door leads to the owner's pipe: see `bell.py`.
+so even a kill leaves nothing. The same way leads to the owner's pipe: see `signals.py`.
 
 Memory is taken when it is made (`posix_fallocate`), so that a host without room says so here, by
 an error, and not later by SIGBUS in the middle of a copy. It is sealed against shrinking, and

@@ -19,7 +19,7 @@ message.
 Can a ring get lost? The sleeper first says that it sleeps and then looks at the counter; the other
 first raises the counter and then looks whether somebody sleeps. In this order at least one of them
 notices the other. A processor may delay a store past a later load, so `fence` stands between the
-two; and should all fail, the sleeper looks again after a tick (`Patience`).
+two; and should all fail, the sleeper looks again after a tick (`Deadline`).
 
 Processors that also reorder two stores (ARM) could show a counter before the data it speaks of.
 There every signal goes through the pipe, whose locks keep the order: `Tokens` instead of `Words`.
@@ -95,7 +95,7 @@ class Words:
             if words[ASLEEP] == for_me and words[ASLEEP + 1] <= value:
                 self._ring(peer, b"x")
 
-    def wait(self, peer, counter, value, patience):
+    def wait(self, peer, counter, value, deadline):
         """Wait until `peer` has raised its counter to `value`."""
         theirs = self.theirs[peer]
         if spin(lambda: theirs[counter] >= value):
@@ -105,8 +105,8 @@ class Words:
         fence()
         try:
             while theirs[counter] < value:
-                if not self._sleep(patience):
-                    patience.over([peer])
+                if not self._sleep(deadline):
+                    deadline.over([peer])
         finally:
             self.words[ASLEEP] = 0
 
@@ -115,8 +115,8 @@ class Words:
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(self._pipes[peer], what)
 
-    def _sleep(self, patience):
-        if not self._poll.poll(patience.tick() * 1000):
+    def _sleep(self, deadline):
+        if not self._poll.poll(deadline.tick() * 1000):
             return False
         self._heard(os.read(self.bell, 4096))
         return True
@@ -152,11 +152,11 @@ class Tokens(Words):
         for peer, _ in others:
             self._ring(peer, token)
 
-    def wait(self, peer, counter, value, patience):
+    def wait(self, peer, counter, value, deadline):
         """Wait until `peer` has raised its counter to `value`."""
         while self.theirs[peer][counter] < value:
-            if not self._sleep(patience):
-                patience.over([peer])
+            if not self._sleep(deadline):
+                deadline.over([peer])
 
     def _heard(self, data):
         for rank, counter, value in _TOKEN.iter_unpack(data):

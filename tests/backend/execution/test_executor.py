@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 
 from teachdist.backend.calls import binding as calls
-from teachdist.backend.calls.persistent import Again
+from teachdist.backend.calls.persistent import Persistent
 from teachdist.backend.execution.executor import execute
 from teachdist.backend.execution.plan import plan
 from teachdist.backend.execution.script import SERIAL, combine
-from teachdist.links import Exchange, Header, Patience
+from teachdist.links import Deadline, Exchange, Header
 from teachdist.links.collective.exchange import SEGMENT
 from teachdist.links.transport.raw import view_bytes
 
@@ -89,7 +89,7 @@ class Ranks:
             call = call_of(rank)
             todo = plan(call.op, algorithm, rank, size, call.root, (0,) * size)
             exchange = Exchange(Header(1, 0, fingerprint=7), todo.width)
-            exchange.begin(number, call.words, lambda: Patience(20.0))
+            exchange.begin(number, call.words, lambda: Deadline(20.0))
             execute(call, todo, self.links[rank], exchange, observer_of(rank))
             return call
 
@@ -168,7 +168,7 @@ def test_chunks_that_only_pass_through_live_elsewhere():
 
 def test_a_call_that_is_known_plays_its_old_script():
     ranks, xs = Ranks(2), [torch.zeros(8) for _ in range(2)]
-    kept = [Again((rank, 2), lambda call: True) for rank in range(2)]
+    kept = [Persistent((rank, 2), lambda call: True) for rank in range(2)]
 
     def call_of(rank):
         call = kept[rank].call(calls.all_reduce, xs[rank], SUM)
@@ -188,7 +188,7 @@ def test_a_call_that_is_known_plays_its_old_script():
 def test_a_large_call_is_not_kept():
     """Its steps are written as they come: they would hold views of every piece."""
     ranks, xs = Ranks(2), [torch.ones(TWO_SEGMENTS) for _ in range(2)]
-    kept = [Again((rank, 2), lambda call: True) for rank in range(2)]
+    kept = [Persistent((rank, 2), lambda call: True) for rank in range(2)]
     first, second = (
         ranks.run("direct", lambda rank: kept[rank].call(calls.all_reduce, xs[rank], SUM))
         for _ in range(2)

@@ -14,7 +14,7 @@ from ranks import shared_pool
 import teachdist
 from teachdist.backend import communicators
 from teachdist.backend.execution.options import Options
-from teachdist.backend.execution.selection import Chooser, given_topology
+from teachdist.backend.execution.selection import Selection, given_topology
 from teachdist.collectives import Recv, Reduce, Send, get
 from teachdist.links.collective.exchange import SEGMENT, SOCKET_SEGMENT, WIDE_SEGMENT
 
@@ -135,9 +135,9 @@ def test_all_ranks_follow_rank_0_in_sharing_memory(monkeypatch, wanted, hosts, n
     """What fits into a turn depends on it, so a rank must not follow its own environment."""
     store = dist.HashStore()
     monkeypatch.setenv("TEACHDIST_SHM", wanted)
-    Chooser(store, 0, 4, Options())
+    Selection(store, 0, 4, Options())
     monkeypatch.setenv("TEACHDIST_SHM", "10"[int(wanted)])
-    other = Chooser(store, 1, 4, Options())
+    other = Selection(store, 1, 4, Options())
     assert other.memory is (wanted == "1")
     assert other.segment("broadcast", hosts) == narrow
     assert other.segment("all_reduce", hosts) == wide
@@ -146,7 +146,7 @@ def test_all_ranks_follow_rank_0_in_sharing_memory(monkeypatch, wanted, hosts, n
 def test_a_wish_that_is_none(monkeypatch):
     monkeypatch.setenv("TEACHDIST_SHM", "maybe")
     with pytest.raises(ValueError, match="TEACHDIST_SHM=maybe: expected 1"):
-        Chooser(dist.HashStore(), 0, 4, Options())
+        Selection(dist.HashStore(), 0, 4, Options())
 
 
 def test_one_rank_wants_sockets_and_another_memory():

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from scenes import play
 
 from teachdist.backend import Released, communicators
-from teachdist.backend.group.late_mismatch import Unheard
+from teachdist.backend.group.late_mismatch import LateMismatch
 
 
 def done(rank):
@@ -107,8 +107,8 @@ def test_calls_that_agree_are_forgotten():
             dist.reduce(x, root)
         dist.barrier()
         (communicator,) = communicators()
-        communicator.unheard.look_back(communicator)  # all have come to all of them by now
-        return communicator.unheard.pending
+        communicator.late_mismatch.look_back(communicator)  # all have come to all of them by now
+        return communicator.late_mismatch.pending
 
     assert [outcome.value for outcome in play(scene)] == [False, False]
 
@@ -116,18 +116,18 @@ def test_calls_that_agree_are_forgotten():
 def test_when_to_look_back():
     """At once before a call that takes something, after a while, or when there is much."""
     gives, takes = (SimpleNamespace(plan=SimpleNamespace(listens=one)) for one in (False, True))
-    communicator, unheard = SimpleNamespace(others=[], view=None), Unheard()
-    unheard.note(1, 7, "broadcast")
-    assert unheard.due(gives)  # it has never looked
-    unheard.look_back(communicator)
-    unheard._looked += 3600  # as if no time passed
-    assert not unheard.due(gives)
-    assert unheard.due(takes)
-    assert unheard.due(None)
+    communicator, late_mismatch = SimpleNamespace(others=[], view=None), LateMismatch()
+    late_mismatch.note(1, 7, "broadcast")
+    assert late_mismatch.due(gives)  # it has never looked
+    late_mismatch.look_back(communicator)
+    late_mismatch._looked += 3600  # as if no time passed
+    assert not late_mismatch.due(gives)
+    assert late_mismatch.due(takes)
+    assert late_mismatch.due(None)
     for number in range(2, 10):
-        assert not unheard.due(gives)
-        unheard.note(number, 7, "broadcast")
-    assert unheard.due(gives)
+        assert not late_mismatch.due(gives)
+        late_mismatch.note(number, 7, "broadcast")
+    assert late_mismatch.due(gives)
 
 
 def test_a_rank_released_elsewhere():

@@ -8,7 +8,7 @@ import torch
 
 from teachdist.backend.execution.plan import plan
 from teachdist.backend.execution.script import play, write
-from teachdist.links import Header, Mismatch, Patience, TimedOut
+from teachdist.links import Deadline, Header, Mismatch, TimedOut
 from teachdist.links.collective.exchange import SEGMENT, WIDE_SEGMENT, Exchange, Step, Want, layout
 from teachdist.links.collective.shm import SIZE, SLOT, SLOTS, ShmLinks
 from teachdist.links.transport.memory import SUPPORTED
@@ -38,7 +38,7 @@ class Rank:
 
     def sum(self, x):
         self.sequence += 1
-        self.exchange.begin(self.sequence, "all_reduce", lambda: Patience(self.timeout))
+        self.exchange.begin(self.sequence, "all_reduce", lambda: Deadline(self.timeout))
         chunks = dict(enumerate(x.chunk(self.plan.chunks)))
         script = write(self.plan.turns, chunks, dict(chunks), None, x.dtype)
         play(script, self, self.links, self.exchange)
@@ -103,7 +103,7 @@ def test_a_slot_is_not_written_before_it_has_been_read(pair, segments, turns):
 
     def publish(sequence):
         first.exchange.segment = segments[min(sequence, len(segments) - 1)]
-        first.exchange.begin(sequence, "all_reduce", lambda: Patience(0.3))
+        first.exchange.begin(sequence, "all_reduce", lambda: Deadline(0.3))
         first.links.post(first.exchange, Step(turn, {0: memoryview(b"12345678")}, wants))
 
     for sequence in range(turns):

@@ -41,7 +41,7 @@ def test_a_kept_call_does_not_hold_on_to_what_it_received():
         finally:
             del os.environ["TEACHDIST_SHM"]
         (communicator,) = [m for m in communicators() if m.name == group.group_name]
-        kept = list(communicator.again._known.values())
+        kept = list(communicator.persistent._known.values())
         return len(kept), [step.known for call in kept for step in call.script.steps]
 
     for kept, known in shared_pool(2, "teachdist").run(job):

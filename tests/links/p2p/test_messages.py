@@ -146,12 +146,12 @@ def test_random_traffic(hosts, seed):
     def scene(rank):
         chance = random.Random(seed)
         sizes = (0, 1, 5, 1000, 20_000, 300_000)
-        letters = [
+        requests = [
             (*chance.sample(range(3), 2), chance.randrange(4), chance.choice(sizes), k)
             for k in range(60)
         ]
         works, boxes = [], []
-        for source, to, tag, size, k in letters:
+        for source, to, tag, size, k in requests:
             if source == rank:
                 works.append(dist.isend(torch.full((size,), float(k)), to, tag=tag))
             if to == rank:
@@ -188,17 +188,17 @@ def test_a_message_that_does_not_fit_names_both_sides(hosts):
 def test_the_number_of_connections_is_known(hosts):
     def scene(rank):
         from teachdist.backend import communicators
-        from teachdist.links.rendezvous.listener import MAIL
+        from teachdist.links.rendezvous.listener import P2P
 
         (communicator,) = communicators()
-        before = communicator.links.connections, len(communicator.peers.sockets(MAIL).connections)
+        before = communicator.links.connections, len(communicator.peers.sockets(P2P).connections)
         dist.all_reduce(torch.ones(1))
         between = communicator.links.connections
         if rank == 0:
             dist.send(torch.ones(1), 1)
         else:
             dist.recv(torch.ones(1), 0)
-        return before, between, len(communicator.peers.sockets(MAIL).connections)
+        return before, between, len(communicator.peers.sockets(P2P).connections)
 
     sockets = 0 if hosts is None else 1
     assert perform(scene, hosts) == [((0, 0), sockets, 1)] * 2

@@ -12,7 +12,7 @@ from scenes import play
 
 from teachdist.links.errors import LinkError
 from teachdist.links.rendezvous import listener as module
-from teachdist.links.rendezvous.listener import HELLO, MAIL, Listener, dial
+from teachdist.links.rendezvous.listener import HELLO, P2P, Listener, dial
 
 SECRET = bytes(range(16))
 
@@ -47,7 +47,7 @@ def is_hung_up(sock):
 
 
 def welcome(door, rank=1):
-    sock = dial(door.address, SECRET, 0, MAIL, rank, 5.0)
+    sock = dial(door.address, SECRET, 0, P2P, rank, 5.0)
     sock.settimeout(5)
     assert sock.recv(7) == b"welcome"
     sock.close()
@@ -55,7 +55,7 @@ def welcome(door, rank=1):
 
 def test_a_caller_with_the_secret_is_put_through(door):
     welcome(door, 3)
-    assert door.calls == [(0, MAIL, 3, None)]
+    assert door.calls == [(0, P2P, 3, None)]
 
 
 def test_it_listens_on_the_loopback_alone(door):
@@ -65,8 +65,8 @@ def test_it_listens_on_the_loopback_alone(door):
 @pytest.mark.parametrize(
     "hello",
     [
-        HELLO.pack(b"tdHI", bytes(16), 0, MAIL, 1, 0, -1),
-        HELLO.pack(b"HTTP", SECRET, 0, MAIL, 1, 0, -1),
+        HELLO.pack(b"tdHI", bytes(16), 0, P2P, 1, 0, -1),
+        HELLO.pack(b"HTTP", SECRET, 0, P2P, 1, 0, -1),
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + bytes(40),
         bytes(1000),
     ],
@@ -93,10 +93,10 @@ def test_random_bytes(door):
 
 def test_a_hello_in_single_bytes_is_understood(door):
     with knock(door) as sock:
-        for byte in HELLO.pack(b"tdHI", SECRET, 7, MAIL, 2, 0, -1):
+        for byte in HELLO.pack(b"tdHI", SECRET, 7, P2P, 2, 0, -1):
             sock.sendall(bytes([byte]))
         assert sock.recv(7) == b"welcome"
-    assert door.calls == [(7, MAIL, 2, None)]
+    assert door.calls == [(7, P2P, 2, None)]
 
 
 def test_who_says_nothing_is_dropped_and_holds_up_nobody(door, monkeypatch):
@@ -122,7 +122,7 @@ def test_only_so_many_may_wait(door, monkeypatch):
 
 def test_a_secret_is_forgotten(door):
     door.forget(SECRET)
-    with dial(door.address, SECRET, 0, MAIL, 1, 5.0) as sock:
+    with dial(door.address, SECRET, 0, P2P, 1, 5.0) as sock:
         sock.settimeout(5)
         assert is_hung_up(sock)
 
@@ -131,7 +131,7 @@ def test_nobody_answers_at_a_closed_door():
     door = Listener("127.0.0.1")
     door.close()
     with pytest.raises(LinkError, match="no connection"):
-        dial(door.address, SECRET, 0, MAIL, 1, 1.0)
+        dial(door.address, SECRET, 0, P2P, 1, 1.0)
 
 
 def pestered(rank):

@@ -7,7 +7,7 @@ import pytest
 
 from teachdist.links.errors import TimedOut
 from teachdist.links.transport.signals import ASLEEP, DONE, READY, Tokens, Words, for_whom
-from teachdist.links.waiting import Patience
+from teachdist.links.waiting import Deadline
 
 
 @pytest.fixture(params=[Words, Tokens])
@@ -25,8 +25,8 @@ def pair(request):
 def test_a_counter_that_is_there_is_not_waited_for(pair):
     first, second = pair
     first.raise_to(READY, 5, first.with_counters([1]))
-    second.wait(0, READY, 5, Patience(5))
-    second.wait(0, READY, 3, Patience(5))
+    second.wait(0, READY, 5, Deadline(5))
+    second.wait(0, READY, 3, Deadline(5))
     assert second.theirs[0][READY] == 5
 
 
@@ -34,9 +34,9 @@ def test_counters_are_apart(pair):
     first, second = pair
     first.raise_to(READY, 5, first.with_counters([1]))
     first.raise_to(DONE, 2, first.with_counters([1]))
-    second.wait(0, DONE, 2, Patience(5))
+    second.wait(0, DONE, 2, Deadline(5))
     with pytest.raises(TimedOut):
-        second.wait(0, DONE, 3, Patience(0.01))
+        second.wait(0, DONE, 3, Deadline(0.01))
 
 
 def test_a_sleeper_is_woken(pair):
@@ -44,12 +44,12 @@ def test_a_sleeper_is_woken(pair):
     slept = []
     sleep = second._sleep
 
-    def noting(patience):
+    def noting(deadline):
         slept.append(True)
-        return sleep(patience)
+        return sleep(deadline)
 
     second._sleep = noting
-    thread = threading.Thread(target=second.wait, args=(0, READY, 1, Patience(10)))
+    thread = threading.Thread(target=second.wait, args=(0, READY, 1, Deadline(10)))
     thread.start()
     while not slept:
         thread.join(0.001)
@@ -64,9 +64,9 @@ def test_many_rounds_to_and_fro(pair):
     def play(me, other):
         for k in range(1, 2000):
             me.raise_to(READY, k, me.with_counters([1 - me.rank]))
-            me.wait(other, READY, k, Patience(20))
+            me.wait(other, READY, k, Deadline(20))
             me.raise_to(DONE, k, me.with_counters([1 - me.rank]))
-            me.wait(other, DONE, k, Patience(20))
+            me.wait(other, DONE, k, Deadline(20))
 
     thread = threading.Thread(target=play, args=(second, 0))
     thread.start()
@@ -77,7 +77,7 @@ def test_many_rounds_to_and_fro(pair):
 
 def test_the_end_of_patience_names_the_rank(pair):
     with pytest.raises(TimedOut) as failure:
-        pair[0].wait(1, READY, 1, Patience(0.01))
+        pair[0].wait(1, READY, 1, Deadline(0.01))
     assert failure.value.ranks == (1,)
 
 
