@@ -141,9 +141,7 @@ def test_a_rank_released_elsewhere():
             raise ValueError("bad batch")
         dist.broadcast(x, 0)
         done(rank)
-        with pytest.raises(
-            Released, match="rank 1 failed: ValueError: bad batch, at test_late_"
-        ):
+        with pytest.raises(Released, match="rank 1 failed: ValueError: bad batch, at test_late_"):
             give_for_ever(x)
 
     def give_for_ever(x):
