@@ -249,5 +249,6 @@ def _agree(words, ranks):
     """The plural of a `_where`, for several ranks."""
     if len(ranks) == 1:
         return words
+    words = words.replace(": it left the group", ": they left the group")
     first, _, rest = words.partition(" ")
     return f"{ {'is': 'are', 'has': 'have'}.get(first, first) } {rest}".strip()

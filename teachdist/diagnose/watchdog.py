@@ -7,7 +7,7 @@ comes here. A waiting rank asks, once a tick:
 2. Is another rank in a different call of the same number? Then no message will tell: each waits
    for a third, or for one that the other will never send. The board tells.
 3. Has an awaited rank left, or died? Only if it was so a tick ago as well: what it sent before it
-   went may have been on its way.
+   went may have been on its way. A receive from anybody is in vain only when all of them are gone.
 
 After `hint_after` seconds it says so on the log, with where the others are, and again when ten
 times as long has passed.
@@ -26,12 +26,14 @@ class Watchdog:
 
     view: the group (see `places.View`). entry: (number, fingerprint) of the collective, or None
     for a send or receive. what: the call in words. hint_after: seconds until it says so.
+    anybody: whether one of the ranks waited for is enough.
     """
 
-    def __init__(self, view, what, hint_after=1.0, entry=None):
+    def __init__(self, view, what, hint_after=1.0, entry=None, anybody=False):
         self.view = view
         self.what = what
         self.entry = entry
+        self.anybody = anybody
         self._hint_at = hint_after
         self._lost = set()
 
@@ -41,7 +43,7 @@ class Watchdog:
         released(self.view)
         if self.entry is not None:
             self._other_call()
-        self._lost = {rank for rank in ranks if self._gone(rank, rank in self._lost)}
+        self._look_for(ranks)
         self.view.page.awaiting(ranks)
         if waited >= self._hint_at:
             self._hint_at = max(waited, self._hint_at) * 10
@@ -62,14 +64,15 @@ class Watchdog:
                 who = self.view.who(rank)
                 raise Mismatch(f"{who} is in another call", rank, theirs.call)
 
-    def _gone(self, rank, before):
-        """Whether `rank` has left or died; raises if it had when last looked at."""
+    def _look_for(self, ranks):
+        """Raise if one of `ranks` (anybody: all) has left or died, and had when last looked at."""
         peers = self.view.peers
-        gone = peers.gone(rank) or peers.left(rank)
-        if before and gone:
-            where = verdict.whereabouts(roll(self.view, [rank], ask_them=False))
-            raise PeerLost(where, rank)
-        return gone
+        gone = {rank for rank in ranks if peers.gone(rank) or peers.left(rank)}
+        lost = sorted(gone & self._lost)
+        self._lost = gone
+        if lost and (not self.anybody or len(lost) == len(ranks)):
+            where = verdict.whereabouts(roll(self.view, lost, ask_them=False))
+            raise PeerLost(where, lost[0] if len(lost) == 1 else None)
 
     def _hint(self, ranks, waited):
         view = self.view

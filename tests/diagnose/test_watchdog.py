@@ -20,13 +20,18 @@ SOON = {"hint_after": 0.3}
 
 def until_said(rank, text):
     """Stay in user code until another rank has said something: scenes need no sleep for that."""
-    store = communicators()[0].shared
+    store = of_the_job()
     while not store.check([text]):
         threading.Event().wait(0.01)
 
 
 def tell(text):
-    communicators()[0].shared.set(text, "")
+    of_the_job().set(text, "")
+
+
+def of_the_job():
+    """The store of the first group, which all ranks are in."""
+    return next(one for one in communicators() if one.name == "0").shared
 
 
 def log_of(outcomes, rank):
@@ -172,6 +177,41 @@ def test_a_rank_that_left_is_named():
     waiting, _ = play(scene, n=2)
     assert isinstance(waiting.error, dist.DistBackendError)
     assert "rank 1 has finished: it left the group; rank 0 was in all_reduce" in waiting.said
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("hosts", [None, "abc"])
+def test_a_receive_from_anybody_outlives_those_who_leave(asynchronous, hosts):
+    """It ends in vain only when nobody is left who could send."""
+
+    def scene(rank):
+        trio = dist.new_group([0, 1, 2], pg_options=Options(hint_after=0.5))
+        if rank == 1:
+            until_said(rank, "hinted/0")  # by then rank 0 has looked around more than once
+            dist.send(torch.full((3,), 7.0), 0, group=trio)
+        if rank == 0:
+            x = torch.zeros(3)
+            with TellOnHint(rank):
+                if asynchronous:
+                    dist.irecv(x, group=trio).wait()
+                else:
+                    assert dist.recv(x, group=trio) == 1
+            assert x.tolist() == [7.0] * 3
+        if rank < 2:
+            dist.destroy_process_group(trio)
+            return
+        dist.destroy_process_group()
+
+    assert [outcome.error for outcome in play(scene, n=3, hosts=hosts)] == [None] * 3
+
+
+def test_a_receive_from_anybody_names_all_who_have_left():
+    def scene(rank):
+        if rank == 0:
+            dist.recv(torch.zeros(3))
+
+    waiting = play(scene, n=3)[0]
+    assert "ranks 1 and 2 have finished: they left the group" in waiting.said
 
 
 def test_what_was_sent_before_leaving_arrives():

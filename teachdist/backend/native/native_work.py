@@ -153,12 +153,13 @@ class HandedMail(Work):
             self._started = True
             threading.Thread(target=self._native_wait, args=(timeout,), daemon=True).start()
         communicator, words = self._communicator, self._words
-        watch = Watchdog(communicator.view, words, communicator.options.hint_after)
+        after, anybody = communicator.options.hint_after, self._peer is None
+        watch = Watchdog(communicator.view, words, after, anybody=anybody)
         deadline = Deadline(seconds(timeout, communicator.timeout), watch, words)
         place = communicator.page.begin_message(communicator.generation, words)
         try:
             while not self.over_within(TICK):
-                deadline.over(range(communicator.size) if self._peer is None else [self._peer])
+                deadline.over(communicator.others if anybody else [self._peer])
         except LinkError as error:
             raise abort.explain(communicator, error, None, words) from error
         finally:

@@ -69,7 +69,8 @@ class MessageWork(Work):
     def _drive(self, limit):
         communicator, words = self._communicator, self._words
         place = communicator.page.begin_message(communicator.generation, words)
-        watcher = partial(Watchdog, communicator.view, words, communicator.options.hint_after)
+        after, anybody = communicator.options.hint_after, self.request.peer is None
+        watcher = partial(Watchdog, communicator.view, words, after, anybody=anybody)
         limit = limit if limit and limit > 0 else communicator.timeout
         try:
             communicator.messages.wait(self.request, Deadline(limit, None, words, watcher))
@@ -115,6 +116,7 @@ def receive(communicator, message, peer, tag, outputs=(), closing=None):
 def _open(communicator, work):
     """Nobody may ever wait for this work: have it driven all the same."""
     if not (work.over or communicator.messages.attended):
-        watch = Watchdog(communicator.view, "point-to-point operations", float("inf"))
+        never = float("inf")
+        watch = Watchdog(communicator.view, "send and receive", never, anybody=True)
         communicator.messages.drive_in_background(watch, communicator.timeout)
     return work

@@ -118,7 +118,7 @@ class Messages:
                 if mine:
                     self._drive(request, deadline, who)
                 elif not self._watch_driver(request, deadline):
-                    deadline.over(self._awaited(request))
+                    deadline.over(self._awaited(request, who))
         finally:
             with self._lock:
                 self._callers -= who == "caller"
@@ -148,7 +148,7 @@ class Messages:
                 if request.done or (who == "thread" and self._callers):
                     return
                 if not progress.moved and not progress.stirs() and not progress.sleep(deadline):
-                    deadline.over(self._awaited(request))
+                    deadline.over(self._awaited(request, who))
         finally:
             with self._lock:
                 self._driver = None
@@ -177,10 +177,11 @@ class Messages:
             self._progress.withdraw(request, error)
         self._tell()
 
-    def _awaited(self, request):
+    def _awaited(self, request, who):
+        """The ranks of which one must act; while no caller waits, this rank may send to itself."""
         if request.peer is not None:
             return [request.peer]
-        return [r for r in range(self.peers.size) if r != self.peers.rank]
+        return [r for r in range(self.peers.size) if r != self.peers.rank or who == "thread"]
 
     # -- operations that nobody waits for ----------------------------------------------------
 
