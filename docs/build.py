@@ -1,4 +1,4 @@
-"""Build the site: `python docs/build.py` (or `make docs`); the result is in site/.
+"""The site's pages, from what they are about: written to build/docs when mkdocs.yml is read.
 
     docs/*.md, docs/assets   ->  build/docs            `<!-- show: ... -->` become players
     notebooks/*.ipynb        ->  build/docs/course     tools/course.py
@@ -9,17 +9,19 @@
     docs/benchmarks.json     ->  the table of benchmarks.md tools/benchmarks.py
     npm's pyodide            ->  build/docs/assets/pyodide  tools/engine.py
 
-and then mkdocs, strictly. Without a connection everything is built but what comes from npm (a copy
-from an earlier build is used again); the playground's page then says that it isn't there.
+mkdocs.yml calls `docs_dir()` where it names the folder, and `nav()`. That is how `mkdocs build`,
+`mkdocs serve`, `zensical build` and `make docs` work alike: a hook would come too late for mkdocs,
+which wants to see the folder first, and Zensical runs none. Only what has changed is written, so
+that a server that watches the folder comes to rest.
+
+Without a connection everything is built but what comes from npm (a copy from an earlier build is
+used again); the playground's page then says that it isn't there.
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-
-import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "tools")]
@@ -29,6 +31,7 @@ import benchmarks  # noqa: E402
 import course  # noqa: E402
 import engine  # noqa: E402
 import hangs  # noqa: E402
+import npm  # noqa: E402
 import players  # noqa: E402
 import reference  # noqa: E402
 import tables  # noqa: E402
@@ -36,63 +39,70 @@ import wire  # noqa: E402
 
 from teachdist.notebook.show import script  # noqa: E402
 
-BUILD = ROOT / "build"
-PAGES = BUILD / "docs"
+PAGES = "build/docs"
 ASSETS = ("*.css", "*.js", "*.svg", "*.py")
 
 
 def main() -> int:
-    """Write all pages, then build the site; mkdocs' exit status."""
-    shutil.rmtree(PAGES, ignore_errors=True)
-    (PAGES / "assets").mkdir(parents=True)
+    """Build the site; mkdocs' exit status."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "-f", str(ROOT / "mkdocs.yml")]
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": paths}
+    return subprocess.call(command, env=env)
+
+
+def docs_dir() -> str:
+    """Write the pages, and remove those that are no more; the folder, as mkdocs.yml names it."""
+    written = files()
+    for name, content in written.items():
+        write(ROOT / PAGES / name, content)
+    for path in (ROOT / PAGES).rglob("*"):
+        if path.is_file() and path.relative_to(ROOT / PAGES).as_posix() not in written:
+            path.unlink()
+    return PAGES
+
+
+def nav(entries):
+    """`entries` with "folder/" replaced by the pages of that folder, index.md first."""
+    if isinstance(entries, list):
+        return [nav(entry) for entry in entries]
+    if isinstance(entries, dict):
+        return {title: nav(entry) for title, entry in entries.items()}
+    if not entries.endswith("/"):
+        return entries
+    pages = (ROOT / PAGES / entries).glob("*.md")
+    return [entries + p.name for p in sorted(pages, key=lambda p: (p.stem != "index", p.name))]
+
+
+def files() -> dict[str, str | bytes]:
+    """All files of the folder: name -> content."""
+    found: dict[str, str | bytes] = {}
     for page in (ROOT / "docs").glob("*.md"):
-        write(page.name, benchmarks.fill(wire.fill(players.fill(page.read_text("utf-8")))))
+        found[page.name] = benchmarks.fill(wire.fill(players.fill(page.read_text("utf-8"))))
     for pattern in ASSETS:
         for asset in (ROOT / "docs" / "assets").glob(pattern):
-            shutil.copy(asset, PAGES / "assets")
-    write("assets/player.js", script())
-    write("contributing.md", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+            found[f"assets/{asset.name}"] = asset.read_bytes()
+    found["assets/player.js"] = script()
+    found["assets/teachdist.zip"] = engine.package()
+    found["contributing.md"] = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     for part in (course, algorithms, reference, hangs, tables):
-        for name, text in part.pages().items():
-            write(name, text)
-    if fault := engine.vendor(PAGES / "assets"):
-        sys.stderr.write(f"docs: the playground is left out: {fault}\n")
-        page = (PAGES / "playground.md").read_text("utf-8")
+        found.update(part.pages())
+    try:
+        found.update({f"assets/{name}": data for name, data in engine.python().items()})
+    except npm.NotFetchedError as error:
+        sys.stderr.write(f"docs: the playground is left out: {error}\n")
         note = 'id="td-playground" data-missing="this copy of the site was built without pyodide"'
-        write("playground.md", page.replace('id="td-playground"', note))
-    config = BUILD / "mkdocs.yml"
-    config.write_text(yaml.safe_dump(configuration(), sort_keys=False), "utf-8")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "-f", str(config)]
-    return subprocess.call(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+        found["playground.md"] = found["playground.md"].replace('id="td-playground"', note)
+    return found
 
 
-def write(name: str, text: str) -> None:
-    """A page, by its path below build/docs."""
-    path = PAGES / name
+def write(path: Path, content: str | bytes) -> None:
+    """A file, unless it holds that already."""
+    data = content.encode() if isinstance(content, str) else content
+    if path.is_file() and path.read_bytes() == data:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
-
-
-def configuration() -> dict:
-    """mkdocs.yml with absolute paths, and the pages of generated folders in `nav`."""
-    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
-    config.update(docs_dir=str(PAGES), site_dir=str(ROOT / "site"), nav=expanded(config["nav"]))
-    for plugin in config["plugins"]:
-        if isinstance(plugin, dict) and "mkdocstrings" in plugin:
-            plugin["mkdocstrings"]["handlers"]["python"]["paths"] = [str(ROOT)]
-    return config
-
-
-def expanded(nav):
-    """`nav` with "folder/" replaced by the pages of that folder, index.md first."""
-    if isinstance(nav, list):
-        return [expanded(entry) for entry in nav]
-    if isinstance(nav, dict):
-        return {title: expanded(entry) for title, entry in nav.items()}
-    if not nav.endswith("/"):
-        return nav
-    pages = sorted((PAGES / nav).glob("*.md"), key=lambda page: (page.stem != "index", page.name))
-    return [nav + page.name for page in pages]
+    path.write_bytes(data)
 
 
 if __name__ == "__main__":

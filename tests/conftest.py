@@ -5,6 +5,8 @@ import pytest
 from teachdist.collectives import catalog
 from teachdist.collectives.catalog import remove
 
+pytest_plugins = ["pytester"]
+
 
 @pytest.fixture
 def scratch():

@@ -1,6 +1,6 @@
-"""Ranks for tests: n processes that share a store, each calling the same function.
+"""Ranks for our own tests: n processes that share a store, each calling the same function.
 
-    from ranks import run_ranks
+    from ranks import on
 
     def test_sum():
         def total():
@@ -8,67 +8,35 @@
             dist.all_reduce(x)
             return x.item()
 
-        assert run_ranks(3, total) == [3, 3, 3]
+        assert on(3, total) == [3, 3, 3]
 
-The function may be a closure or a lambda (cloudpickle ships it). It runs with the default process
-group initialised, and with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT set as torchrun
-would; `backend=None` leaves the process group to the function.
+What can be shown on virtual ranks needs none of this: `@pytest.mark.ranks(3)`, see docs/testing.md.
 
 - ``run_ranks(n, fn, *args)``: new ranks for this one call.
-- ``RankPool(n)``: ranks that stay, ``pool.run(fn, *args)`` as often as you like.
+- ``RankPool(n)``: ranks that stay, see `teachdist.testing.pool`.
 - ``shared_pool(n)``: a RankPool kept between tests; what most tests want, at a millisecond a call.
 - ``on(n, fn, *args)``: the same in one word, on this package's backend.
-- ``.outcomes(fn, *args)``: what each rank returned *or raised*, for tests about failures.
-
-A rank that raises makes `run` raise the same exception, with rank and traceback as notes. Past the
-time limit everything is killed, and the error shows where each rank stood.
-
-Starting a rank must be cheap and must not depend on what the tests have done to their own process
-(autograd, for one, refuses to work in a fork of a process that has used it). So ranks are forked
-from multiprocessing's fork server, a clean process that has imported torch once and done nothing
-else: about 0.1 s for a rank, against 3 s to spawn it.
 """
 
 import atexit
-import contextlib
-import ctypes
-import faulthandler
-import multiprocessing
-import os
-import pickle
-import shutil
-import signal
-import socket
-import sys
-import tempfile
-import time
-import traceback
-from datetime import timedelta
-from multiprocessing import connection
-from pathlib import Path
 
-import cloudpickle
-
-BACKENDS = ["gloo"]  # to parametrise tests with, so that they run on ours and on the oracle
-with contextlib.suppress(ImportError):
-    from teachdist.backend import register as _registered  # noqa: F401
-
-    BACKENDS.append("teachdist")
-
-GRACE = 5  # seconds that the other ranks get to finish once one has failed
-
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(
-    ["torch", "torch.distributed.optim", "torch._dynamo", "cloudpickle", "pytest"]
+from teachdist.testing.pool import (
+    GRACE,
+    RankDiedError,
+    RankPool,
+    RankTimeoutError,
+    SharedPools,
+    no_main,
 )
 
+BACKENDS = ["gloo", "teachdist"]  # to parametrise tests with: on the oracle and on ours
+__all__ = [
+    "BACKENDS", "GRACE", "RankDiedError", "RankPool", "RankTimeoutError", "no_main", "on", "raised",
+    "run_ranks", "shared_pool",
+]  # fmt: skip
 
-class RankDiedError(Exception):
-    """A rank's process ended without an answer."""
-
-
-class RankTimeoutError(Exception):
-    """A rank had not answered when the time was up."""
+_shared = SharedPools()
+atexit.register(_shared.close)
 
 
 def run_ranks(n, fn, *args, backend="gloo", timeout=60, **kwargs):
@@ -77,17 +45,9 @@ def run_ranks(n, fn, *args, backend="gloo", timeout=60, **kwargs):
         return pool.run(fn, *args, **kwargs)
 
 
-_shared = {}  # (n, backend) -> RankPool, the most recently used last
-_MOST_SHARED = 3
-
-
 def shared_pool(n, backend="gloo"):
     """The pool of n ranks on backend that tests share, made when first asked for."""
-    pool = _shared.pop((n, backend), None) or RankPool(n, backend=backend)
-    while len(_shared) >= _MOST_SHARED:
-        _shared.pop(next(iter(_shared))).close()
-    _shared[n, backend] = pool
-    return pool
+    return _shared.get(n, backend)
 
 
 def on(n, fn, *args, backend="teachdist", **kwargs):
@@ -102,245 +62,3 @@ def raised(call, *args, **kwargs):
     except Exception as error:  # noqa: BLE001  the test looks at it
         return type(error).__name__, str(error)
     return None
-
-
-@atexit.register
-def _close_shared():
-    while _shared:
-        _shared.popitem()[1].close()
-
-
-class RankPool:
-    """n ranks that take one function after the other.
-
-    After a failure or a time-out nobody knows what state the ranks are in: they are killed, and
-    the next call starts new ones.
-    """
-
-    def __init__(self, n, backend="gloo", timeout=60, grace=GRACE, limit=None):
-        self.n = n
-        self.backend = backend
-        self.timeout = timeout
-        self.grace = grace
-        self.limit = limit or timeout  # of the default process group
-        self._processes = []
-        self._pipes = []
-        self._directory = None
-
-    def run(self, fn, *args, timeout=None, **kwargs):
-        """What fn returned on each rank; raises what the first rank to fail raised."""
-        outcomes, failed = self._run(fn, args, kwargs, timeout)
-        if not failed:
-            return outcomes
-        error = outcomes[failed[0]]
-        for rank in failed[1:]:
-            error.add_note(f"rank {rank}: {type(outcomes[rank]).__name__}: {outcomes[rank]}")
-        raise error
-
-    def outcomes(self, fn, *args, timeout=None, **kwargs):
-        """What each rank returned or raised (RankDiedError, RankTimeoutError if it did neither)."""
-        return self._run(fn, args, kwargs, timeout)[0]
-
-    def _run(self, fn, args, kwargs, timeout):
-        if not self._processes:
-            self._start()
-        job = _ship((fn, args, kwargs))
-        failed = True
-        try:
-            for pipe in self._pipes:
-                with contextlib.suppress(OSError):  # it died: collecting says so
-                    pipe.send_bytes(job)
-            outcomes, failed = self._collect(timeout or self.timeout)
-        finally:
-            if failed:
-                self.kill()
-        return outcomes, failed
-
-    def _collect(self, timeout):
-        """Outcomes by rank, and the ranks that failed in the order in which they did."""
-        outcomes, failed = [None] * self.n, []
-        waiting = dict(zip(self._pipes, range(self.n), strict=True))
-        deadline = time.monotonic() + timeout
-        while waiting:
-            ready = connection.wait(waiting, max(0, deadline - time.monotonic()))
-            for pipe in ready:
-                rank = waiting.pop(pipe)
-                outcomes[rank], fine = self._receive(rank, pipe)
-                if not fine:
-                    failed.append(rank)
-                    deadline = min(deadline, time.monotonic() + self.grace)
-            if not ready:
-                for rank in waiting.values():
-                    outcomes[rank] = RankTimeoutError(
-                        f"rank {rank} had not finished, it was killed here:\n{self._stack(rank)}"
-                    )
-                    failed.append(rank)
-                break
-        return outcomes, failed
-
-    def _receive(self, rank, pipe):
-        try:
-            kind, payload, text = pickle.loads(pipe.recv_bytes())
-        except (EOFError, OSError):
-            self._processes[rank].join(GRACE)
-            code = self._processes[rank].exitcode
-            return RankDiedError(f"rank {rank} died, exit code {code}"), False
-        if kind == "returned":
-            return payload, True
-        error = payload if payload is not None else RuntimeError(text)
-        error.add_note(f"raised on rank {rank}:\n{text}")
-        return error, False
-
-    def _stack(self, rank):
-        """Where a rank stands, from the signal handler that every rank installs."""
-        path = self._directory / f"stack{rank}"
-        os.kill(self._processes[rank].pid, signal.SIGUSR1)
-        until = time.monotonic() + 1
-        while not path.stat().st_size and time.monotonic() < until:
-            self._processes[rank].join(0.02)
-        return path.read_text()
-
-    def _start(self):
-        self._directory = Path(tempfile.mkdtemp(prefix="ranks-"))
-        port = _free_port()
-        for rank in range(self.n):
-            here, there = _context.Pipe()
-            self._pipes.append(here)
-            place = (rank, self.n, self.backend, self.limit, str(self._directory), port)
-            process = _context.Process(target=_rank, args=(there, place), daemon=True)
-            with _no_main():
-                process.start()
-            there.close()
-            self._processes.append(process)
-
-    def close(self):
-        """Let the ranks leave in order, and make sure that they are gone."""
-        for pipe in self._pipes:
-            with contextlib.suppress(OSError):
-                pipe.send_bytes(b"")
-        for process in self._processes:
-            process.join(GRACE)
-        self.kill()
-
-    def kill(self):
-        """End all ranks at once."""
-        for process in self._processes:
-            process.kill()
-        for process in self._processes:
-            process.join()
-            process.close()
-        for pipe in self._pipes:
-            pipe.close()
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-        self._processes, self._pipes, self._directory = [], [], None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.close()
-
-
-def _rank(pipe, place):
-    """What a rank's process does: take functions until the pipe closes."""
-    rank, n, backend, limit, directory, port = place
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1  # a test run that is killed takes its ranks along
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    stack = Path(directory, f"stack{rank}").open("w")  # noqa: SIM115  open for good
-    faulthandler.register(signal.SIGUSR1, file=stack)
-    os.environ |= {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(n),
-        "LOCAL_RANK": str(rank),
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": str(port),
-        "RANKS_DIRECTORY": directory,  # for files that must go when the ranks go
-    }
-    import torch  # the fork server has loaded it; a parent that only imports this file need not
-    import torch.distributed as dist
-
-    torch.set_num_threads(1)
-    started = backend is None
-    with contextlib.suppress(EOFError):
-        while job := pipe.recv_bytes():
-            try:
-                if not started:
-                    store = dist.FileStore(str(Path(directory, "store")), n)
-                    dist.init_process_group(
-                        backend,
-                        store=store,
-                        rank=rank,
-                        world_size=n,
-                        timeout=timedelta(seconds=limit),
-                    )
-                    started = True
-                fn, args, kwargs = pickle.loads(job)
-                answer = _ship(("returned", fn(*args, **kwargs), None))
-            except BaseException as error:  # noqa: BLE001  SystemExit and KeyboardInterrupt as well
-                answer = _ship_error(error)
-            pipe.send_bytes(answer)
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
-def _ship(what):
-    """Pickle, with the functions and classes of test modules by value, as ranks lack those."""
-    modules = [sys.modules.get(getattr(item, "__module__", "")) for item in _functions(what)]
-    modules = [module for module in modules if _is_test(module)]
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        return cloudpickle.dumps(what)
-    finally:
-        for module in modules:
-            if module.__name__ in cloudpickle.list_registry_pickle_by_value():
-                cloudpickle.unregister_pickle_by_value(module)
-
-
-def _functions(what):
-    if isinstance(what, (tuple, list)):
-        for item in what:
-            yield from _functions(item)
-    else:
-        yield what
-
-
-def _is_test(module):
-    name = getattr(module, "__name__", "").rpartition(".")[2]
-    return name.startswith("test_") or name == "conftest"
-
-
-def _ship_error(error):
-    text = "".join(traceback.format_exception(error))
-    error.__traceback__ = None
-    try:
-        answer = _ship(("raised", error, text))
-        pickle.loads(answer)
-    except Exception:  # noqa: BLE001  an exception that cannot travel travels as its text
-        answer = _ship(("raised", None, text))
-    return answer
-
-
-@contextlib.contextmanager
-def _no_main():
-    """Keep multiprocessing from importing pytest's main program anew in every rank."""
-    main = sys.modules["__main__"]
-    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    main.__spec__ = None
-    if file is not None:
-        del main.__file__
-    try:
-        yield
-    finally:
-        main.__spec__ = spec
-        if file is not None:
-            main.__file__ = file
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]

@@ -4,7 +4,8 @@ As one rank runs at a time, such state needs no lock and no lookup per thread: i
 the baton goes to another rank, as an operating system does with registers.
 
     exchanged at every switch      torch.distributed's world, torch's random numbers, the
-                                   environment, sys.argv, __main__, the default dtype
+                                   environment, sys.argv, __main__, the default dtype,
+                                   filters of warnings
     exchanged when it was used     Python's and numpy's random numbers (up to 100 us)
     a thread's own already         no_grad, autocast, the stack of meshes, the C++ registry of
                                    groups (after `_set_thread_isolation_mode`)
@@ -17,6 +18,7 @@ import ctypes
 import os
 import random
 import sys
+import warnings
 
 import numpy as np
 import torch
@@ -61,6 +63,7 @@ class State:
         self.argv = None
         self.main = None
         self.streams = None  # (stdout, stderr)
+        self.warnings = None  # filters, and who shows a warning
         self.generator = None
         self.dtype = None
         self.tracers = []  # the open traces, see `tracing.record`
@@ -74,6 +77,7 @@ class State:
         self.argv = list(sys.argv)
         self.main = sys.modules.get("__main__")
         self.streams = sys.stdout, sys.stderr
+        self.warnings = _warnings()
         self.dtype = torch.get_default_dtype()
         self.generator = base.fresh_generator
         self.lazy = dict(base.fresh)
@@ -93,6 +97,7 @@ class State:
         """Keep what the process has now."""
         self.argv, self.main = sys.argv, sys.modules.get("__main__")
         self.streams = sys.stdout, sys.stderr
+        self.warnings = _warnings()
         self.generator = torch.default_generator.get_state()
         self.dtype = torch.get_default_dtype()
 
@@ -105,9 +110,21 @@ class State:
         sys.argv = self.argv
         sys.modules["__main__"] = self.main
         sys.stdout, sys.stderr = self.streams
+        if any(mine is not there for mine, there in zip(self.warnings, _warnings(), strict=True)):
+            _set_warnings(self.warnings)
         torch.default_generator.set_state(self.generator)
         if self.dtype != torch.get_default_dtype():
             torch.set_default_dtype(self.dtype)
+
+
+def _warnings():
+    """What `warnings.catch_warnings` exchanges, and so pytest.warns on a rank."""
+    return warnings.filters, warnings.showwarning, warnings._showwarnmsg_impl
+
+
+def _set_warnings(those):
+    warnings.filters, warnings.showwarning, warnings._showwarnmsg_impl = those
+    getattr(warnings, "_filters_mutated", int)()  # what was shown once may be shown again
 
 
 class Base(State):

@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
-from ranks import _context
 
 from teachdist.backend import Options, guard
+from teachdist.testing.pool import context
 
 LIMIT = 30.0
 
@@ -50,10 +50,10 @@ class Debugged:
         self._text = ""
         self.pipes, self.processes = [], []
         for rank in range(2):
-            here, there = _context.Pipe()
+            here, there = context.Pipe()
             terminal = os.ttyname(slave) if rank == at else None
             args = (rank, str(tmp_path / "store"), terminal, scene, there)
-            process = _context.Process(target=debugged, args=args, daemon=True)
+            process = context.Process(target=debugged, args=args, daemon=True)
             process.start()
             self.pipes.append(here)
             self.processes.append(process)

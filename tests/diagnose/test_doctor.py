@@ -108,13 +108,13 @@ def test_a_late_rank_is_named(where, tmp_path):
     with Job(one_is_late, tmp_path, **settings) as job:
         how = {"host": {}, "store": {"store": f"127.0.0.1:{job.port}"}, "job": {"job": cards}}
         # Through its door the rank also says in which line it is.
-        line = "" if where == "host" else " is in user code at <dynamic-code>"
+        line = "" if where == "host" else " is in user code at test_doctor.py"
         groups = job.groups(f"ranks 0 and 2 are in call 2.*Not there: rank 1{line}", **how[where])
         text = doctor.report(groups)
         lines = text.splitlines()
         assert lines[0] == f'group "0" of the job at 127.0.0.1:{job.port}, 3 ranks'
         assert re.match(r"rank +pid +state +call +since +what +where", lines[1])
-        assert re.match(r"0 +\d+ +in call +2 +\d+\.\d s +barrier\(\) +<dynamic-code>", lines[2])
+        assert re.match(r"0 +\d+ +in call +2 +\d+\.\d s +barrier\(\) +test_doctor.py", lines[2])
         assert re.match(
             r"1 +\d+ +user code +1 +\d+\.\d s +after all_reduce\(float32\[4\]", lines[3]
         )
@@ -127,7 +127,7 @@ def test_a_late_rank_is_named(where, tmp_path):
 def test_ranks_of_another_host_are_asked_through_their_doors(tmp_path):
     with Job(one_is_late, tmp_path, environment={"TEACHDIST_HOST": "elsewhere"}) as job:
         address = f"127.0.0.1:{job.port}"
-        there = "Not there: rank 1 is in user code at <dynamic-code>"
+        there = "Not there: rank 1 is in user code at test_doctor.py"
         job.groups(there, "in dawdle", with_stacks=True, store=address)  # the stacks came along
     assert job.outcomes == ["done"] * 3
 
@@ -219,7 +219,7 @@ def test_a_mismatch_that_hangs_gloo_is_named(tmp_path):
         pass
     for said in job.outcomes:
         assert "call 2: rank 1 is in broadcast(float32[4]" in said
-        assert "ranks 0 and 2 are in all_reduce(float32[4], SUM) at <dynamic-code>" in said
+        assert "ranks 0 and 2 are in all_reduce(float32[4], SUM) at test_doctor.py" in said
 
 
 def test_delegated_calls_are_seen(tmp_path):

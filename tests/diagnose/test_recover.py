@@ -56,7 +56,7 @@ def test_the_same_group_goes_on():
         return before, without_line(error), recover(), total(), generations()
 
     quiet, culprit, other = values(play(scene, n=3))
-    assert quiet == (3, "rank 1 failed: ValueError: bad batch, at <dynamic-code>", True, 3, [1])
+    assert quiet == (3, "rank 1 failed: ValueError: bad batch, at test_recover.py", True, 3, [1])
     assert other == quiet
     assert culprit == (3, "bad batch", True, 3, [1])
 
@@ -327,7 +327,7 @@ def test_other_threads_are_released_too():
         return [without_line(text) for text in seen], total(group)
 
     first, second = values(play(scene))
-    assert first == (["rank 1 failed: ValueError: bad batch, at <dynamic-code>"], 2)
+    assert first == (["rank 1 failed: ValueError: bad batch, at test_recover.py"], 2)
     assert second == ([], 2)
 
 

@@ -26,7 +26,7 @@ def test_guard_frees_the_others_and_lets_the_error_pass():
         return str(caught.value).partition(" (")[0]
 
     said, raised = [o.value for o in play(scene)]
-    assert said.startswith("rank 1 failed: KeyError: 'lost', at <dynamic-code>:")
+    assert said.startswith("rank 1 failed: KeyError: 'lost', at test_release.py:")
     assert raised == "raised"
 
 
@@ -43,7 +43,7 @@ def test_an_exception_that_cannot_be_put_in_words_frees_the_others_too():
             dist.barrier()
 
     first, _ = play(scene)
-    assert str(first.error).startswith("rank 1 failed: Mute, at <dynamic-code>:")
+    assert str(first.error).startswith("rank 1 failed: Mute, at test_release.py:")
 
 
 def test_a_program_that_ends_well_releases_nobody():

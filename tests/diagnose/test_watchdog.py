@@ -72,9 +72,9 @@ def test_a_waiting_rank_says_for_whom_and_where_that_one_is(hosts):
     outcomes = play(late, 2, n=3, options=SOON, hosts=hosts)
     assert [outcome.error for outcome in outcomes] == [None] * 3
     said = log_of(outcomes, 0) + log_of(outcomes, 1)
-    assert "s in barrier() at <dynamic-code>" in said
+    assert "s in barrier() at test_watchdog.py" in said
     assert '(group "0", call 1): ' in said
-    assert "rank 2 is in user code at <dynamic-code>" in said
+    assert "rank 2 is in user code at test_watchdog.py" in said
     assert "in until_said, before any call of this group." in said
     assert log_of(outcomes, 2) == ""
 
@@ -114,11 +114,13 @@ def test_a_time_out_ends_with_the_sentence_on_every_rank():
             tell("gave up")
 
     outcomes = play(scene, n=2, timeout=0.5)
-    sentence = 'group "0", call 1: rank 0 gave up in all_reduce(float32[2], SUM) at <dynamic-code>:'
+    sentence = (
+        'group "0", call 1: rank 0 gave up in all_reduce(float32[2], SUM) at test_watchdog.py:'
+    )
     for outcome in outcomes:
         assert isinstance(outcome.error, dist.DistBackendError)
         assert sentence in outcome.said
-        assert "rank 1 is in user code at <dynamic-code>" in outcome.said
+        assert "rank 1 is in user code at test_watchdog.py" in outcome.said
     assert type(outcomes[1].error).__name__ == "Released"
 
 
@@ -133,7 +135,7 @@ def test_the_first_culprit_is_named_on_all_hosts(hosts):
     outcomes = play(scene, n=3, hosts=hosts)
     for outcome in outcomes[:2]:
         assert str(outcome.error).startswith(
-            "rank 2 failed: ValueError: bad batch, at <dynamic-code>:"
+            "rank 2 failed: ValueError: bad batch, at test_watchdog.py:"
         )
         assert outcome.seconds < 2
 
@@ -243,8 +245,10 @@ def test_a_message_that_does_not_fit_names_both_sides():
             dist.recv(torch.ones(3, dtype=torch.float64), 0)
 
     _, receiver = play(scene)
-    assert "rank 1 is in recv(float64[3], src=rank 0, tag=0) at <dynamic-code>" in receiver.said
-    assert "rank 0 sent with send(float32[3], dst=rank 1, tag=0) at <dynamic-code>" in receiver.said
+    assert "rank 1 is in recv(float64[3], src=rank 0, tag=0) at test_watchdog.py" in receiver.said
+    assert (
+        "rank 0 sent with send(float32[3], dst=rank 1, tag=0) at test_watchdog.py" in receiver.said
+    )
 
 
 def test_on_the_good_path_nobody_looks_around_and_nobody_asks_the_store():

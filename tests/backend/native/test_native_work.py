@@ -44,8 +44,8 @@ def test_a_receive_that_nobody_serves_says_for_whom_it_waits():
 
     outcome, _ = play(scene, options=GLOO, timeout=2.0)
     said = outcome.value or outcome.said
-    assert "rank 0 gave up in recv(float32[3], src=rank 1) at <dynamic-code>" in said
-    assert "rank 1 is in user code at <dynamic-code>" in said
+    assert "rank 0 gave up in recv(float32[3], src=rank 1) at test_native_work.py" in said
+    assert "rank 1 is in user code at test_native_work.py" in said
 
 
 def on_gpus(gpus, wanted):
