@@ -38,8 +38,8 @@ class Exploration:
 
     failure: the RehearsalError of the shortest failing run, or None. schedule: the `Schedule` that
     repeats it; decided: its decisions in words. seed: with which it was found, 0 if by the search.
-    runs: how many there were, without those that shortened the failure. complete: whether all orders
-    were tried. notes: what keeps that from being a proof, and what it rests on.
+    runs: how many there were, without those that shortened the failure. complete: whether all
+    orders were tried. notes: what keeps that from being a proof, and what it rests on.
     """
 
     ranks: int

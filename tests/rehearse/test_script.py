@@ -66,7 +66,7 @@ def test_a_script_that_would_hang_elsewhere(tmp_path, capsys):
     path = tmp_path / "swap.py"
     path.write_text(
         "import torch, torch.distributed as dist\n"
-        "dist.init_process_group('nccl')\n"
+        "dist.init_process_group('gloo')\n"
         "x, other = torch.ones(1), 1 - dist.get_rank()\n"
         "dist.send(x, other)\n"
         "dist.recv(x, other)\n"
