@@ -23,6 +23,7 @@ _PUBLIC = {
         "teachdist.join": "Join Joinable JoinHook",
         "teachdist.tracing": "trace",
         "teachdist.rehearse": "rehearse",
+        "teachdist.rehearse.explore": "explore",
     }.items()
     for name in names.split()
 }

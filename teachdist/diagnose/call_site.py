@@ -48,13 +48,14 @@ def raised_at(error):
     where, trace = "", error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if _users(file) and not file.startswith(_LIBRARY):
+        if is_users(file) and not file.startswith(_LIBRARY):
             where = place(file, trace.tb_lineno)
         trace = trace.tb_next
     return where
 
 
-def _users(file):
+def is_users(file):
+    """Whether a file is the user's own: neither torch's nor this package's."""
     return not file.startswith(_SKIPPED) and not file.endswith("/contextlib.py")
 
 
@@ -63,7 +64,7 @@ def _name(file, line):
     for known in (_names, _others):
         if len(known) > 10_000:  # code made by exec, again and again
             known.clear()
-    if not _users(file):
+    if not is_users(file):
         _others.add(file)
         return ""
     name = _names[file, line] = place(file, line)

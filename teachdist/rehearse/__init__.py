@@ -25,6 +25,8 @@ Time
     model.py            what computing costs on a device
 Faces
     run.py, script.py   a function; a script written for torchrun
+    explore.py          a function in other orders
+    orders.py, ways.py  what may go either way, and who decides it
     answer.py, summary.py, timeline.py, traced.py
 """
 

@@ -20,6 +20,7 @@ class Rehearsal:
         self.recording = job.recording
         self.summary = summary(job)
         self._calls = job.calls
+        self.orders = job.orders
         self.logs = {rank.number: rank.log for rank in job.ranks}
 
     def check(self, rules="nccl"):

@@ -54,6 +54,7 @@ class Job:
         self.scheduler = Scheduler(self.swap, self._stuck, seed, timed)
         self.ranks = [Rank(number, clocks(), self) for number in range(ranks)]
         self.failures = Failures(self)
+        self.orders = None  # who decides what may go either way, see `explore`
         self.keep = []  # what C++ holds without holding its Python half
         self.traffic = {"inside": 0.0, "between": 0.0}  # bytes by kind of link
         self.matches = []  # (send, receive, ranks in the group), in the order in which they met

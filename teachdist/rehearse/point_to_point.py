@@ -39,6 +39,7 @@ class Message:
     posted: float
     work: VirtualWork
     times: tuple | None = None
+    number: int = 0  # of its sender's operations
 
 
 @dataclass(eq=False)
@@ -50,6 +51,7 @@ class Receive:
     tensor: object
     posted: float
     work: VirtualWork
+    number: int = 0  # of the rank's operations
 
 
 @dataclass
@@ -78,6 +80,7 @@ def send(communicator, tensor, dst, tag):
         message = Message(
             communicator.rank, tag, tensor.dtype, tensor.numel(), values, clock.time, work
         )
+        message.number = communicator.mails
         if job.buffers:
             _leave(communicator.group, message, dst, clock.time)
         job.record_message(ranks[communicator.rank], ranks[dst], nbytes)
@@ -106,7 +109,7 @@ def receive(communicator, tensor, src, tag):
         _post(
             communicator.group,
             communicator.rank,
-            Receive(src, tag, tensor, clock.time, work),
+            Receive(src, tag, tensor, clock.time, work, communicator.mails),
             communicator.job,
         )
     finally:
@@ -138,6 +141,8 @@ def _deliver(group, rank, message):
     desk = _desk(group, rank)
     for posted in desk.posted:
         if _fit(posted, message):
+            if posted.source is None and group.job.orders is not None:
+                break
             desk.posted.remove(posted)
             _hand_over(group, posted, message)
             return
@@ -146,6 +151,9 @@ def _deliver(group, rank, message):
 
 def _post(group, rank, receive, job):
     desk = _desk(group, rank)
+    if job.orders is not None and (receive.source is None or _claimed(desk, receive)):
+        desk.posted.append(receive)
+        return
     found = {}  # the first of each source
     for message in desk.unexpected:
         if _fit(receive, message):
@@ -157,6 +165,25 @@ def _post(group, rank, receive, job):
     message = ways[job.scheduler.choose("message", ways)]
     desk.unexpected.remove(message)
     _hand_over(group, receive, message)
+
+
+def _claimed(desk, receive):
+    """Whether a receive from anybody, posted before, may take what this one asks for."""
+    return any(posted.source is None and posted.tag == receive.tag for posted in desk.posted)
+
+
+def match(group, rank, receive, message):
+    """Decide that a posted receive from anybody takes this message; others may go on by that."""
+    desk = _desk(group, rank)
+    desk.posted.remove(receive)
+    desk.unexpected.remove(message)
+    _hand_over(group, receive, message)
+    for waiting in list(desk.unexpected):
+        first = next((posted for posted in desk.posted if _fit(posted, waiting)), None)
+        if first is not None and first.source is not None:
+            desk.posted.remove(first)
+            desk.unexpected.remove(waiting)
+            _hand_over(group, first, waiting)
 
 
 def _fit(receive, message):

@@ -8,6 +8,8 @@ import torch.distributed as dist
 from teachdist.rehearse.answer import Rehearsal
 from teachdist.rehearse.errors import BrokenRules, RehearsalError
 from teachdist.rehearse.job import Job
+from teachdist.rehearse.orders import Orders
+from teachdist.rehearse.ways import Followed, Schedule
 from teachdist.rules import rules_named
 from teachdist.words import ranks_words
 
@@ -25,6 +27,7 @@ def rehearse(
     values=True,
     buffers=True,
     rules=None,
+    schedule=None,
     backend="teachdist",
     **kwargs,
 ):
@@ -43,7 +46,9 @@ def rehearse(
     "a100" or a `teachdist.rehearse.model.Device`. device_as: "cpu" has
     programs for CUDA run on the CPU. values: False for tensors without values (large models).
     buffers: False has each send wait for its receive. rules: "nccl", "nccl-eager", "gloo" or "mpi"
-    says whether the run would hang or differ there, see `teachdist.rules`.
+    says whether the run would hang or differ there, see `teachdist.rules`. schedule: repeats a run
+    that `teachdist.explore` has found; it says which messages came first, and whether there were
+    buffers.
 
     Raises:
         BrokenRules: it keeps to this package's rules but not to `rules`.
@@ -53,7 +58,12 @@ def rehearse(
         how = {"ranks": ranks, "topology": topology, "init": init, "seed": seed}
         how |= {"device_as": device_as, "values": values, "backend": backend, "buffers": buffers}
         clock = rehearse(function, *args, **how, **kwargs).recording
+    if isinstance(schedule, (str, Schedule)):
+        given = Schedule.read(schedule)
+        schedule, buffers, seed = Followed(given.taken), given.buffers, given.seed
     job = make_job(ranks, topology, seed, clock, device_as, values, device, buffers)
+    if schedule is not None:
+        job.orders = Orders(job, schedule)
 
     def main(rank):
         mine = copy.deepcopy((args, kwargs))

@@ -51,6 +51,9 @@ class Scheduler:
         self.time = 0.0  # of the last alarm, where clocks must not decide
         self.failure = None
         self._random = random.Random(seed) if seed else None
+        self.chooser = None  # called as chooser(kind, options), instead of the seed
+        self.adopted = False  # whether a rank has started a thread
+        self.quiet = None  # called when nobody can run; whether it has let somebody
         self._swap, self._stuck = swap, stuck
         self._ready = deque()
         self._heap = []  # timed: (clock, number, actor) of those who can run
@@ -65,6 +68,8 @@ class Scheduler:
 
     def choose(self, kind, options):
         """The place in `options` of the one to take; `kind` says what is decided."""
+        if self.chooser is not None:
+            return self.chooser(kind, options)
         if len(options) == 1 or self._random is None:
             return 0
         taken = self._random.randrange(len(options))
@@ -92,6 +97,7 @@ class Scheduler:
         """Let a thread that the user has made run as one of `rank`'s; start() starts it."""
         actor = Actor(self, rank, thread.name)
         actor.thread = thread
+        self.adopted = True
         run = thread.run
         thread.run = lambda: self._run(actor, run)
         self._alive += 1
@@ -245,6 +251,8 @@ class Scheduler:
                 continue
             if not self._alive:
                 return None
+            if self.quiet is not None and self.quiet():
+                continue
             if not (self._urgent and self._ring()):
                 self._stuck()
 

@@ -15,7 +15,9 @@ import types
 from pathlib import Path
 
 from teachdist.rehearse.answer import Rehearsal
-from teachdist.rehearse.run import begin, failure, make_job
+from teachdist.rehearse.errors import BrokenRules
+from teachdist.rehearse.run import begin, failure, kept, make_job
+from teachdist.rules import RULES
 from teachdist.words import ranks_words
 
 
@@ -115,6 +117,7 @@ def main(argv=None):
         "--device-as", choices=["cpu"], help="have programs for CUDA run on the CPU"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the order in which ranks run (0)")
+    parser.add_argument("--rules", choices=[*RULES], help="would it hang or differ there?")
     parser.add_argument("--timeline", metavar="FILE", help="write a timeline for Perfetto")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -124,8 +127,13 @@ def main(argv=None):
     arguments = [a for n, a in enumerate(given.arguments) if n or a != "--"]
     try:
         answer = run_script(given.script, arguments, job)
+        if given.rules:
+            kept(answer, given.rules)
     except Exception as error:
         cause = error.__cause__
+        if isinstance(error, BrokenRules):
+            print(error, file=sys.stderr)
+            return 1
         if cause is None:
             raise
         traceback.print_exception(type(cause), cause, _in_script(cause.__traceback__))
@@ -171,4 +179,5 @@ def _script_last(argv):
 
 OPTIONS = (
     "--ranks", "--topology", "--clock", "--device", "--device-as", "--seed", "--timeline",
+    "--rules",
 )  # fmt: skip

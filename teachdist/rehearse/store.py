@@ -5,8 +5,11 @@ they name (host and port, or the path), the rendezvous of init_process_group by 
 HashStore is of one rank alone, as it would be of one process.
 """
 
+import sys
+
 from torch.distributed import DistStoreError, QueueEmptyError
 
+from teachdist.diagnose.call_site import is_users, place
 from teachdist.rehearse.actors import Signal
 from teachdist.stores.base import Store, blob, integer, text, texts, timed_out
 from teachdist.stores.table import NotACounterError, Table
@@ -47,10 +50,18 @@ class VirtualStore(Store):
     def __del__(self):
         """Nothing to give back."""
 
+    def _turn(self, key, call):
+        """Where orders are explored, the program's own calls come one by one, in any order."""
+        orders, frame = self._shelf.job.orders, sys._getframe(2)
+        if orders is not None and is_users(frame.f_code.co_filename):
+            site = place(frame.f_code.co_filename, frame.f_lineno)
+            orders.turn((self.name, key), f"{self.name}.{call}({key!r}) at {site}", site)
+
     # Values
 
     def set(self, key, value):
         """Put a value (str or bytes) under a key."""
+        self._turn(text(key), "set")
         self._shelf.table.set(text(key), blob(value))
         self._shelf.has_changed(text(key))
 
@@ -58,10 +69,12 @@ class VirtualStore(Store):
         """The key's value as bytes; waits for it up to the time-out."""
         key = text(key)
         self.wait_for([key], self.seconds(), f"{self.name}.get({key!r})")
+        self._turn(key, "get")
         return self._shelf.table.get(key) or b""
 
     def add(self, key, amount):
         """Count `amount` on to a counter; its new value."""
+        self._turn(text(key), "add")
         try:
             value = self._shelf.table.add(text(key), integer(amount, f"{self.name}.add", "amount"))
         except NotACounterError as error:
@@ -71,11 +84,13 @@ class VirtualStore(Store):
 
     def append(self, key, value):
         """Put `value` at the end of the key's value."""
+        self._turn(text(key), "append")
         self._shelf.table.append(text(key), blob(value))
         self._shelf.has_changed(text(key))
 
     def compare_set(self, key, expected_value, desired_value):
         """Replace `expected_value` ("" for an absent key); the value the key has then."""
+        self._turn(text(key), "compare_set")
         value = self._shelf.table.compare_set(text(key), blob(expected_value), blob(desired_value))
         self._shelf.has_changed(text(key))
         return value
@@ -84,6 +99,7 @@ class VirtualStore(Store):
 
     def check(self, keys):
         """Whether all keys exist."""
+        self._turn(" ".join(texts(keys, "check")), "check")
         return not self._missing(texts(keys, "check"))
 
     def _missing(self, keys):
@@ -111,6 +127,7 @@ class VirtualStore(Store):
 
     def delete_key(self, key):
         """Delete a key; whether there was one."""
+        self._turn(text(key), "delete_key")
         self._shelf.times.pop(text(key), None)
         return self._shelf.table.delete(text(key))
 
@@ -132,12 +149,17 @@ class VirtualStore(Store):
     def queue_pop(self, key, block=True):
         """Take the oldest value of a queue; with `block`, wait for one up to the time-out."""
         key, table = text(key), self._shelf.table
+        if not block:
+            self._turn(key, "queue_pop")
         if not block and not table.length(key):
             raise QueueEmptyError(f"{self.name}.queue_pop({key!r}): the queue is empty")
         what = f"{self.name}.queue_pop({key!r})"
+        self._wait(lambda: table.length(key), [key], self.seconds(), what)
+        self._turn(key, "queue_pop")
         self._wait(lambda: table.length(key), [key], self.seconds(), what)
         return table.pop(key)
 
     def queue_len(self, key):
         """Number of values in the queue."""
+        self._turn(text(key), "queue_len")
         return self._shelf.table.length(text(key))

@@ -6,7 +6,7 @@ the form that the judge of `diagnose` knows, and the words are those that real r
 
 import sys
 
-from teachdist.diagnose.call_site import _LIBRARY, _users
+from teachdist.diagnose.call_site import _LIBRARY, is_users
 from teachdist.diagnose.call_site import IDLE as WAITS_FOR_A_CELL
 from teachdist.diagnose.call_site import place as place_of
 from teachdist.diagnose.log import log
@@ -143,7 +143,7 @@ def line_of(thread):
     frame = sys._current_frames().get(thread.ident)
     while frame is not None:
         file = frame.f_code.co_filename
-        if _users(file) and not file.startswith(_LIBRARY):
+        if is_users(file) and not file.startswith(_LIBRARY):
             return place_of(file, frame.f_lineno)
         frame = frame.f_back
     return ""

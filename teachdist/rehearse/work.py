@@ -39,6 +39,8 @@ class VirtualWork(Work):
         self._computed = self.rank.clock.spent["compute"]  # when it was asked for
         self._close = closing
         self._polls = 0
+        self.polls = 0  # that were told no, as it was not over
+        self.refused = 0  # polls that were told no though yes could have come
 
     def settle(self, began, until, culprit=None, error=None):
         """It is over: from `began` bytes were under way, `until` on the rank's clock.
@@ -104,7 +106,8 @@ class VirtualWork(Work):
 
     def is_completed(self):
         """Whether it is over at this time. Who asks in a loop lets time pass, a little by each."""
-        over = self._asked()
+        orders = self.communicator.job.orders
+        over = self._asked() if orders is None else orders.poll(self, self.words)
         if self.noted is not None:
             self.noted.poll(over)
         return over

@@ -20,7 +20,8 @@ from teachdist.rules.streams import programs
 class Machine:
     """A run of {rank: Log} under `Rules`. After `run`: is anybody stuck, and what did differ.
 
-    odd: (send, receive) that matched by order though their tags or sizes say that they shouldn't.
+    pairs: (send, receive) that met; met: {operation: those whom it met}. odd: pairs that matched by
+    order though their tags or sizes say that they shouldn't.
     """
 
     def __init__(self, logs, rules):
@@ -28,6 +29,8 @@ class Machine:
         self.programs, self.units = programs(logs, rules)
         self.over = set()  # operations
         self.odd = []
+        self.pairs = []
+        self.met = {}
         self.streams = defaultdict(deque)
         self.meetings = defaultdict(dict)  # (group, number) -> {rank: operation}
         self.sends, self.receives = defaultdict(deque), defaultdict(deque)
@@ -128,7 +131,9 @@ class Machine:
         meeting = self.meetings[operation.group, self._numbered[operation]]
         meeting[operation.rank] = operation
         if len(meeting) == len(operation.group[1]):
-            for one in meeting.values():
+            everybody = list(meeting.values())
+            for one in everybody:
+                self.met[one] = everybody
                 self._done(one)
 
     def _channel(self, operation, source, dest):
@@ -156,5 +161,7 @@ class Machine:
     def _match(self, send, receive):
         if send.tag != receive.tag or send.nbytes != receive.nbytes:
             self.odd.append((send, receive))
+        self.pairs.append((send, receive))
+        self.met[send] = self.met[receive] = (send, receive)
         self._done(send)
         self._done(receive)

@@ -62,6 +62,24 @@ def test_a_script_that_fails(tmp_path, capsys):
     assert "rank 2 failed: ValueError: bad data, at train.py:" in said
 
 
+def test_a_script_that_would_hang_elsewhere(tmp_path, capsys):
+    path = tmp_path / "swap.py"
+    path.write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "x, other = torch.ones(1), 1 - dist.get_rank()\n"
+        "dist.send(x, other)\n"
+        "dist.recv(x, other)\n"
+    )
+    words = ["rehearse", str(path), "--ranks", "2"]
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main([*words, "--rules", "nccl"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("by the rules of nccl: ranks 0 and 1 wait for each other")
+    assert "at swap.py:4" in said
+
+
 def test_a_topology_without_room_is_refused(tmp_path, capsys):
     words = ["rehearse", script(tmp_path), "--ranks", "5", "--topology", "2 hosts x 2"]
     assert main(words) == 1
