@@ -36,6 +36,7 @@ MAY = {
         "backend/work.py",
         "done.wait()",
     ): "a thread closes the profiler's event, and does nothing else",
+    ("backend/work.py", "self.noted.wait()"): "no wait: a trace notes that somebody waits",
     ("links/p2p/messages.py", "self._work.wait()"): "a daemon thread without work",
     ("bench/cases.py", "work.wait()"): "a Work",
     ("bench/command.py", "process.join()"): "the benchmark's own ranks, whose calls have deadlines",

@@ -211,7 +211,7 @@ def verdict():
 
     sentences = []
     for communicator in backend.communicators():
-        places = roll(communicator.view, doors=False)
+        places = roll(communicator.view, ask_them=False)
         if any(place.state == CALL for place in places):
             sentences.append(judge.verdict(communicator.title, places))
     return "\n".join(sentences)
@@ -251,10 +251,18 @@ def _answer_where(stream, ident, parent):
     seconds, text = where()
     content = {"status": "ok", "pid": os.getpid(), "seconds": seconds, "text": text}
     if parent["content"]["verdict"]:
-        content["verdict"] = verdict()
+        content["verdict"] = _safe_verdict()
     _shell().kernel.session.send(
         stream, "teachdist_where_reply", content=content, parent=parent, ident=ident
     )
+
+
+def _safe_verdict():
+    """Whatever is wrong with the verdict: a rank that keeps silent would be taken for a busy one."""
+    try:
+        return verdict()
+    except Exception as error:  # noqa: BLE001: it is said, and the rest of the answer counts
+        return f"no verdict: {type(error).__name__}: {error}"
 
 
 def _release(error):
