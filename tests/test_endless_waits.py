@@ -36,7 +36,6 @@ MAY = {
         "backend/work.py",
         "done.wait()",
     ): "a thread closes the profiler's event, and does nothing else",
-    ("backend/work.py", "self.noted.wait()"): "no wait: a trace notes that somebody waits",
     ("links/p2p/messages.py", "self._work.wait()"): "a daemon thread without work",
     ("bench/cases.py", "work.wait()"): "a Work",
     ("bench/command.py", "process.join()"): "the benchmark's own ranks, whose calls have deadlines",
@@ -53,6 +52,7 @@ MAY = {
     ("rehearse/waits.py", "self._gate.acquire()"): "taken when it is made",
     ("rehearse/waits.py", "self.acquire()"): "a rank's lock: a hang is known at once",
     ("rehearse/waits.py", "f.wait()"): "a future of a rank: a hang is known at once",
+    ("testing/pool.py", "process.join()"): "processes that have just been killed",
     ("stores/bench.py", "results.get()"): "the benchmark's own client",
     ("stores/bench.py", "client.join()"): "the benchmark's own client",
 }

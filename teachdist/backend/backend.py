@@ -104,7 +104,7 @@ class Backend(BackendBase):
         logs = self._logs()
         note = noted.collectives(self.communicator, todo, logs) if logs else None
         if note is not None and not asynchronous:
-            note.wait()
+            note.awaited()
         work = self.communicator.run(
             todo,
             asynchronous,

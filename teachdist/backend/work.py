@@ -65,7 +65,7 @@ class Work(dist.Work):
     def wait(self, timeout=None):
         """Block until done; True, or raises what went wrong. timedelta(0) means no limit."""
         if self.noted is not None:
-            self.noted.wait()
+            self.noted.awaited()
         if not self.over:
             self._block(timeout.total_seconds() if timeout else None)
         if self.noted is not None and self.source is not None:

@@ -82,7 +82,7 @@ class VirtualWork(Work):
 
     def _wait(self, limit):
         if self.noted is not None:
-            self.noted.wait()
+            self.noted.awaited()
         scheduler = self.communicator.job.scheduler
         patient = limit is None
         seconds = self.communicator.timeout if patient else limit

@@ -3,6 +3,7 @@ from xml.etree import ElementTree
 
 import torch.distributed as dist
 from ranks import shared_pool
+from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the fake backend
 
 from teachdist.mesh import init_device_mesh
 
@@ -33,7 +34,7 @@ def test_show_draws_this_rank_and_its_groups():
 
 
 def test_show_arranges_blocks_of_further_dimensions():
-    dist.init_process_group("fake", store=dist.HashStore(), rank=6, world_size=16)
+    dist.init_process_group("fake", store=FakeStore(), rank=6, world_size=16)
     try:
         picture = str(init_device_mesh("cpu", (2, 2, 2, 2)).show())
         long = init_device_mesh("cpu", (16,)).show()

@@ -27,7 +27,7 @@ class Noted:
             for operation in operations:
                 log.begin(operation, thread())
 
-    def wait(self):
+    def awaited(self):
         """Somebody waits for them."""
         if not self._waited:
             self._waited = True
@@ -36,7 +36,7 @@ class Noted:
     def poll(self, over):
         """Somebody has asked whether they are over, and was told `over`."""
         if over:
-            self.wait()
+            self.awaited()
         else:
             self._tell("poll")
 

@@ -59,7 +59,7 @@ class MessageWork(Work):
     def wait(self, timeout=None):
         """Block until done; True, or raises what went wrong."""
         if self.noted is not None:
-            self.noted.wait()
+            self.noted.awaited()
         if not self.over:
             self._communicator.messages.look(self.request)
         if not self.over:

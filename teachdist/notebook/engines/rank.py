@@ -258,10 +258,10 @@ def _answer_where(stream, ident, parent):
 
 
 def _safe_verdict():
-    """Whatever is wrong with the verdict: a rank that keeps silent would be taken for a busy one."""
+    """A rank that does not answer would be taken for a busy one, so a failure is an answer, too."""
     try:
         return verdict()
-    except Exception as error:  # noqa: BLE001: it is said, and the rest of the answer counts
+    except Exception as error:  # noqa: BLE001
         return f"no verdict: {type(error).__name__}: {error}"
 
 
