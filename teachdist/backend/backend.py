@@ -7,8 +7,6 @@ right here on the caller's thread, which saves two changes of thread.
 Source: torch.distributed documentation, "Custom backends", "Methods".
 """
 
-import sys
-
 import torch.distributed as dist
 
 from teachdist import tracing
@@ -21,6 +19,7 @@ from teachdist.backend.execution.profiling import opened, profiling
 from teachdist.backend.group.communicator import Communicator, seconds
 from teachdist.backend.p2p import point_to_point
 from teachdist.backend.p2p.monitored import monitored_barrier
+from teachdist.backend.torch_patches import in_a_batch
 from teachdist.backend.work import AllWorks
 
 BackendBase = getattr(dist, "BackendBase", None) or dist._Backend
@@ -60,12 +59,8 @@ class Backend(BackendBase):
 
     @property
     def supports_coalescing(self):
-        """Whether operations can be batched: yes.
-
-        `batch_isend_irecv` is documented to return one request per operation, but makes a single
-        one for all where a backend says yes here. So it is told no, and calls them one by one.
-        """
-        return sys._getframe(1).f_code.co_name != "batch_isend_irecv"
+        """Whether operations can be batched: yes, but each of a batch is a request of its own."""
+        return not in_a_batch()
 
     supports_splitting = property(lambda self: True)
     supports_shrinking = property(lambda self: True)

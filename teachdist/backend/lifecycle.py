@@ -15,9 +15,8 @@ import torch.distributed as dist
 from teachdist.backend.backend import Backend, alive
 from teachdist.backend.execution.options import Options
 from teachdist.backend.group.joining import join
-from teachdist.backend.holder import patch_holder
 from teachdist.backend.native.delegate import Delegating
-from teachdist.backend.spelling import patch_spelling
+from teachdist.backend.torch_patches import patch_holder, patch_spelling
 from teachdist.collectives import DEFINITIONS
 from teachdist.diagnose.log import configure, log
 from teachdist.environment import switch, unread

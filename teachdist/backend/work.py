@@ -1,7 +1,7 @@
 """Work: the handle of a collective that may still be under way.
 
-torch lets two methods of a Python Work be reached, `wait` and `get_future`; `holder.py` repairs
-the rest.
+torch lets two methods of a Python Work be reached, `wait` and `get_future`; `torch_patches.py`
+repairs the rest.
 
 Futures have traps of their own. `Future.set_exception` marks only the Python wrapper, C++ sees
 success (DistributedDataParallel then reads missing tensors and crashes), so a failure is raised
@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from teachdist.links.waiting import TICK
 
-# What `get_future` was last called on, in this thread: see `holder.py`.
+# What `get_future` was last called on, in this thread: see `torch_patches.py`.
 asked = threading.local()
 
 

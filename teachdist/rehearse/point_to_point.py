@@ -18,7 +18,8 @@ from teachdist.backend.calls.call import describe
 from teachdist.backend.calls.checks import check, check_output
 from teachdist.backend.calls.flat import flat, is_view_of, put_back, room
 from teachdist.backend.execution.profiling import opened
-from teachdist.backend.p2p.point_to_point import _in_blocking_recv, check_address
+from teachdist.backend.p2p.point_to_point import check_address
+from teachdist.backend.torch_patches import in_blocking_recv
 from teachdist.diagnose.call_site import call_site
 from teachdist.rehearse.work import VirtualWork
 
@@ -92,7 +93,7 @@ def send(communicator, tensor, dst, tag):
 
 def receive(communicator, tensor, src, tag):
     """Receive a tensor from group rank `src`, None for anybody; a Work."""
-    if src == communicator.rank and _in_blocking_recv():
+    if src == communicator.rank and in_blocking_recv():
         raise ValueError(
             f"recv: src={src} is this rank itself, which cannot send while it waits; use isend and "
             "irecv to send to oneself"

@@ -3,16 +3,11 @@
 Nobody asks, most of the time; then a call pays one look at an empty list.
 """
 
-import sys
 import threading
 
-import torch.distributed as dist
-
+from teachdist.backend.torch_patches import batch_under_way
 from teachdist.diagnose.call_site import call_site
 from teachdist.rules.log import Operation
-
-_TORCHS = dist.distributed_c10d.__file__
-_FAR = 14  # frames between the backend's method and torch's function that the user called
 
 
 class Noted:
@@ -60,7 +55,7 @@ def thread():
 
 def collectives(communicator, calls, logs):
     """Note collectives that begin now; a `Noted`."""
-    site, (_, objects) = call_site(3), _in_torch()
+    site, (_, objects) = call_site(3), batch_under_way()
     where = _where(communicator)
     operations = [
         Operation(
@@ -81,7 +76,7 @@ def collectives(communicator, calls, logs):
 
 def message(communicator, kind, words, tensor, peer, tag, logs):
     """Note a send or a receive that begins now; peer: a rank of the group, None for anybody."""
-    batch, objects = _in_torch()
+    batch, objects = batch_under_way()
     rank, group = _where(communicator)
     other = group[1][peer] if peer is not None else None
     nbytes = tensor.numel() * tensor.element_size()
@@ -100,35 +95,3 @@ def _uneven(call):
     if call.op not in ("all_gather", "reduce_scatter") or len(call.agree) < 2:
         return False
     return isinstance(call.agree[1], tuple) and len(set(call.agree[1])) > 1
-
-
-def _in_torch():
-    """(a number for the batch_isend_irecv that is under way or None, whether objects are moved)."""
-    frame, batch, objects = sys._getframe(2), None, False
-    for _ in range(_FAR):
-        if frame is None:
-            break
-        code = frame.f_code
-        if code.co_filename == _TORCHS:
-            if code.co_name == "batch_isend_irecv":
-                batch = _number(frame)
-            objects = objects or "_object" in code.co_name
-        frame = frame.f_back
-    return batch, objects
-
-
-_batches = threading.local()
-
-
-def _number(frame):
-    """A number for this call of batch_isend_irecv: it has as many operations as its list."""
-    left = getattr(_batches, "left", None) or {}
-    _batches.left = left
-    count = getattr(_batches, "count", 0)
-    number, rest = left.pop(id(frame), (None, 0))
-    if number is None:
-        number = _batches.count = count + 1
-        rest = len(frame.f_locals["p2p_op_list"])
-    if rest > 1:
-        left[id(frame)] = number, rest - 1
-    return number

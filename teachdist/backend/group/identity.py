@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
+from teachdist.backend.torch_patches import count_groups, groups_made
 from teachdist.diagnose.call_site import call_site
 
 _world = None  # weak reference to the Communicator of the job's first group
@@ -95,7 +96,7 @@ class Counts:
         """Those of this process; world: the Communicator of the job's first group."""
         made = world.store.add(_made_by(world), 0)
         local = {ranks: count for (life, ranks), count in _made.items() if life == world.life}
-        return cls(dist.distributed_c10d._world.group_count, made, local)
+        return cls(groups_made(), made, local)
 
     def dumps(self):
         """As something that JSON knows."""
@@ -105,7 +106,7 @@ class Counts:
     def go_on_from(cls, world, dumped):
         """Count on from the highest of what all ranks have dumped."""
         everybody = [cls(*one) for one in dumped]
-        dist.distributed_c10d._world.group_count = max(one.groups for one in everybody)
+        count_groups(max(one.groups for one in everybody))
         made = max(one.made for one in everybody)
         world.store.add(_made_by(world), made - world.store.add(_made_by(world), 0))
         for one in everybody:
@@ -128,7 +129,7 @@ def unmake(communicator):
         # Ranks that have not come yet will count the next attempt as their first; so does torch,
         # which names groups by counting.
         communicator.store.add(f"teachdist/life/{communicator.global_ranks[rank]}", -1)
-    dist.distributed_c10d._world.group_count = 0
+    count_groups(0)
 
 
 def title(name):

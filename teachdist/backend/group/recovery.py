@@ -19,7 +19,6 @@ then on give different names to what they make together. So the votes in the job
 carry these counts, and all go on from the highest.
 """
 
-import gc
 import json
 import time
 from dataclasses import asdict, replace
@@ -28,6 +27,7 @@ import torch.distributed as dist
 
 from teachdist.backend.group.abort import failure_of
 from teachdist.backend.group.identity import Counts
+from teachdist.backend.torch_patches import reset_models
 from teachdist.diagnose import roll, verdict
 from teachdist.diagnose.log import log
 from teachdist.diagnose.snapshot import DEAD, GONE
@@ -48,7 +48,7 @@ def recover_all(communicators, meeting=None, timeout=30.0):
     meetings = [_Meeting(communicator, meeting, timeout) for communicator in communicators]
     met = [meeting.hold(meetings[-1]) for meeting in meetings]
     if any(met):
-        _reset_models()
+        reset_models()
     return any(met)
 
 
@@ -166,15 +166,3 @@ def meet_anew(communicator, generation, sequence, reason=None):
     communicator.page.clear_abort()
     communicator.broken = None
     communicator.meet()
-
-
-def _reset_models():
-    """DistributedDataParallel must forget the backward pass that was cut short.
-
-    Such a model is found by what it holds: a process group, and a reducer beside it.
-    """
-    groups = list(dist.distributed_c10d._world.pg_map)
-    for holder in gc.get_referrers(*groups):
-        holder = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
-        if isinstance(reducer := holder.get("reducer"), dist.Reducer):
-            reducer._reset_state()

@@ -5,10 +5,7 @@ Both sides say what they are about (dtype and number of bytes), and a message th
 its receive is an error that names both, not a wrong tail of old values.
 """
 
-import sys
 from functools import lru_cache
-
-import torch.distributed as dist
 
 from teachdist.backend.calls.call import describe
 from teachdist.backend.calls.checks import check, check_output
@@ -17,6 +14,7 @@ from teachdist.backend.calls.persistent import key_of
 from teachdist.backend.execution.profiling import opened
 from teachdist.backend.p2p import rendezvous, requests
 from teachdist.backend.p2p.requests import Message
+from teachdist.backend.torch_patches import in_blocking_recv
 from teachdist.diagnose import poison
 from teachdist.links.transport.header import number_of
 
@@ -31,7 +29,7 @@ def send(communicator, tensor, dst, tag):
 
 def receive(communicator, tensor, src, tag):
     """Receive a tensor from group rank `src`, None for anybody; a Work."""
-    if src == communicator.rank and _in_blocking_recv():
+    if src == communicator.rank and in_blocking_recv():
         raise ValueError(
             f"recv: src={src} is this rank itself, which cannot send while it waits; use isend and "
             "irecv to send to oneself"
@@ -84,21 +82,6 @@ def _incoming(communicator, tensor, src, tag):
 
     view = view_bytes(values)
     return Message(view, said, kind_of(tensor.dtype), values, landed, poisoned)
-
-
-def _in_blocking_recv():
-    """Whether torch called for dist.recv and not for dist.irecv; it tells no difference."""
-    frame = sys._getframe(2)
-    for _ in range(6):
-        if frame is None:
-            return False
-        code, frame = frame.f_code, frame.f_back
-        if code.co_name == "recv" and code.co_filename == _TORCHS:
-            return True
-    return False
-
-
-_TORCHS = dist.distributed_c10d.__file__
 
 
 @lru_cache(maxsize=64)
