@@ -254,7 +254,7 @@ class _Completer:
         self._queue.put(job)
 
     def do_and_wait(self, job):
-        """The same, and wait for its end; on such a thread just run it."""
+        """Have job() run on a thread and wait for its end; on such a thread just run it."""
         if getattr(self._here, "mine", False):
             job()
             return

@@ -60,7 +60,7 @@ def among(members, rounds, pieces):
 
 
 def lasting(count, rounds):
-    """The same rounds, followed by rests until there are `count`: phases begin together."""
+    """Rounds, followed by rests until there are `count`: the next phase begins on all together."""
     done = 0
     for actions in rounds:
         yield actions

@@ -242,7 +242,7 @@ class DeviceMesh(MeshViews, MeshForTorch):
         return group
 
     def _group(self, mesh_dim):
-        """The same, and GroupMember.NON_GROUP_MEMBER on a rank outside."""
+        """The group along a dimension; GroupMember.NON_GROUP_MEMBER on a rank outside."""
         if mesh_dim is None:
             if self.ndim != 1:
                 raise RuntimeError(

@@ -233,7 +233,7 @@ class Cluster:
         return self.ask(rank.pull, name, on=on)
 
     def ask(self, function, *args, on=None):
-        """As ``run``, for functions of ``engines/rank.py``: on some ranks, and nothing is shown."""
+        """Call a function of ``engines/rank.py`` on some ranks; their answers. Nothing is shown."""
         return self._ask_each(lambda _: (function, args), on, quiet=True)
 
     def _ask_each(self, what, on=None, quiet=False):

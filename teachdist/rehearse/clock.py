@@ -215,7 +215,7 @@ class Modelled(Clock):
             self.inside -= 1
 
     def pause(self):
-        """As for a measured clock; when this happens must not show, so nothing is charged yet."""
+        """The rank stops computing; when this happens must not show, so nothing is charged yet."""
         self.inside += 1
 
     def now(self):

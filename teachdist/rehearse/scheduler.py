@@ -2,7 +2,7 @@
 
 Every rank is a thread of this process. A thread runs until it must wait; then it passes the baton
 to one that can go on. Nothing is ever run beside something else, so a run can be repeated, state
-that belongs to a whole process can be exchanged at a switch (`world.py`), and when nobody can go on
+that belongs to a whole process can be exchanged at a switch (`state.py`), and when nobody can go on
 that is known at once and for certain: it is a hang, not a guess after half an hour.
 
     rank 0   ====compute====|wait                              |=== ...

@@ -44,7 +44,7 @@ class VirtualStore(Store):
         return self._shelf.store_name
 
     def clone(self):
-        """The same store."""
+        """Another handle of this store."""
         return VirtualStore(self._shelf)
 
     def __del__(self):

@@ -30,7 +30,7 @@ class Lock:
         self._freed = Signal()
 
     def acquire(self, blocking=True, timeout=-1):
-        """As threading.Lock.acquire; `timeout` in virtual seconds."""
+        """Take it, waiting up to `timeout` virtual seconds (-1: for ever); whether it was taken."""
         scheduler = self._scheduler
         me = scheduler.me()
         if me is None:
@@ -50,7 +50,7 @@ class Lock:
             clock.leave()
 
     def release(self):
-        """As threading.Lock.release."""
+        """Give it back; whoever waits for it may go on."""
         self._real.release()
         if self._freed.waiting:
             self._freed.notify()

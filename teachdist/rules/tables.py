@@ -48,7 +48,7 @@ class Rules:
         return next((rule.value for rule in self.rules if rule.name == name), FREE[name])
 
     def without(self, name):
-        """The same set with this package's promise in the place of one rule."""
+        """This set with this package's promise in the place of one rule."""
         return replace(self, rules=tuple(rule for rule in self.rules if rule.name != name))
 
     def rule(self, name):

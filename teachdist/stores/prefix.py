@@ -58,7 +58,7 @@ class PrefixStore(Store):
         return [self._full(key) for key in texts(keys, method)]
 
     def clone(self):
-        """The same prefix over a clone of the store underneath."""
+        """This prefix over a clone of the store underneath."""
         return self.lend(PrefixStore(self._prefix, self._below.clone()))
 
     def has_extended_api(self):

@@ -234,7 +234,7 @@ def all_to_all(outputs, inputs, rank, size):
 
 
 def all_to_all_single(output, tensor, output_splits, input_splits, rank, size):
-    """Like `all_to_all`, on parts of one tensor: rows by the splits, equal ones if left out."""
+    """Rows of one tensor for each rank, by the splits; equal parts if they are left out."""
     op = "all_to_all_single"
     check(tensor, op, "input")
     check_output(output, op, "output")

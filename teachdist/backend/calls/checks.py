@@ -27,7 +27,7 @@ def check(tensor, op, argument):
 
 
 def check_output(tensor, op, argument):
-    """The same for a tensor that will be written to."""
+    """Refuse what this backend can't write a result to; the tensor."""
     check(tensor, op, argument)
     if not tensor.is_contiguous() and torch._debug_has_internal_overlap(tensor) == 1:
         raise ValueError(
@@ -69,7 +69,7 @@ def check_list(tensors, size, like, op, argument, even=False):
 
 
 def check_outputs(tensors, size, like, op, argument, even=False):
-    """The same for a list that will be written to: also no storage used twice."""
+    """A list of outputs: one tensor per rank, each fit for a result, no memory used twice."""
     check_list(tensors, size, like, op, argument, even)
     places = {}
     for i, tensor in enumerate(tensors):

@@ -69,7 +69,7 @@ def _plain(tensor):
 
 
 def room(tensor):
-    """Like `flat` for a tensor that will be overwritten: what is in it need not be copied.
+    """A flat tensor to receive what will be put into `tensor`; what is in that is not copied.
 
     On a GPU the caller's stream may still be about to write to the tensor (zero it, say), so
     that stream is waited for before anything is put there.

@@ -34,7 +34,7 @@ class Round:
     kin: dict = field(default_factory=dict)  # the same round with fewer messages
 
     def only(self, sends, takes):
-        """The same round with the messages to and from these ranks alone.
+        """This round with the messages to and from these ranks alone.
 
         What is published keeps its places.
         """
@@ -51,7 +51,7 @@ class Round:
         return self.kin[key]
 
     def where(self, goes_on):
-        """The same round without messages of which no chunk goes on: goes_on(chunk)."""
+        """This round without messages of which no chunk goes on: goes_on(chunk)."""
         return self.only(
             [peer for peer, chunks in self.sends.items() if any(map(goes_on, chunks))],
             [peer for peer, chunks in self.takes.items() if any(map(goes_on, chunks))],

@@ -236,7 +236,7 @@ def combine(pair, out, operands, total=None):
 
 
 def _combine_blocks(pair, out, operands):
-    """The same block by block: what has been added stays in the processor's cache."""
+    """Combine block by block: what has been added stays in the processor's cache."""
     total = scratch(SERIAL, out.dtype)
     for begin in range(0, out.numel(), SERIAL):
         block = slice(begin, begin + SERIAL)

@@ -161,7 +161,7 @@ class Execution:
                 held[chunk] = own | contributors, hash(orders)
 
     def _write_several(self, rank, arrived) -> None:
-        """As `_write`, where for some chunk more than one value came."""
+        """For some chunk more than one value came: all must be reduced, none may overwrite."""
         by_chunk: dict[int, list[Arrival]] = {}
         for arrival in arrived:
             by_chunk.setdefault(arrival[0], []).append(arrival)

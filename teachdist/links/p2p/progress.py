@@ -161,7 +161,7 @@ class Progress:
         return channel.stirred() or spin(channel.stirred)
 
     def stirs(self):
-        """The same for all connections."""
+        """For a moment look, yielding, whether anything comes from anybody by itself."""
         channels = list(self.sockets.connections.values())
         if not any(channel.can_stir for channel in channels):
             return False

@@ -38,7 +38,7 @@ class Card:
     board: str
 
     def dumps(self):
-        """As bytes for the store."""
+        """Itself in bytes, for the store."""
         return json.dumps({**self.__dict__, "secret": self.secret.hex()}).encode()
 
     @classmethod
@@ -93,7 +93,7 @@ class Peers:
         return None
 
     def fetch(self, peer):
-        """The same; PeerLost when the store, where it should be, does not answer."""
+        """The card of `peer` if it is there, else None; PeerLost if the store does not answer."""
         if peer not in self._cards:
             try:
                 if self.store.check([self._key(peer)]):

@@ -111,7 +111,7 @@ class Header:
     @classmethod
     @lru_cache(maxsize=256)
     def read(cls, data):
-        """The same for bytes that often come again; nobody may change the answer."""
+        """Unpack bytes that often come again: the answer is kept, so nobody may change it."""
         return cls.unpack(data)
 
     def message(self, round_, segment, words, lengths):
@@ -135,11 +135,11 @@ class Header:
         return head + words + struct.pack(f"<{count}Q", *lengths)
 
     def sized(self, words, chunks, length):
-        """The same header in front of `words` bytes of words and `chunks` chunks."""
+        """This header in front of `words` bytes of words and `chunks` chunks."""
         return replace(self, words=words, chunks=chunks, length=length)
 
     def at(self, round_, segment):
-        """The same header for one turn."""
+        """This header for one turn."""
         return replace(self, round=round_, segment=segment)
 
 

@@ -51,7 +51,7 @@ class Message:
 
 
 class Sniffer:
-    """See :func:`sniff`. ``host`` and ``port`` are where clients connect to."""
+    """A proxy that says what passes; clients connect to ``host`` and ``port``."""
 
     def __init__(self, host, port, say):
         self._own = Server("127.0.0.1", 0) if host is None else None
