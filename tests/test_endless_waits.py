@@ -43,6 +43,8 @@ MAY = {
         "bench/measure.py",
         "multiprocessing.parent_process().join()",
     ): "a daemon thread that ends its process with the command",
+    ("bench/delays.py", "handle.wait()"): "a Work",
+    ("tracing/lines.py", "self._thread.join()"): "it wakes when it is told that it is over",
     ("bench/predicted.py", "work.wait()"): "a Work",
     ("rehearse/actors.py", "self.baton.acquire()"): "taken when it is made",
     ("rehearse/scheduler.py", "actor.baton.acquire()"): "a rank's thread, until it gets the baton",

@@ -108,8 +108,8 @@ class Backend(BackendBase):
             opened(title, inputs) if profiling() else None,
             inputs,
         )
-        if note is not None and asynchronous:
-            work.noted = note
+        if note is not None:
+            self._keep_note(work, note, asynchronous)
         return work if self._batch is None else self._batched(work)
 
     def _logs(self):
@@ -124,8 +124,19 @@ class Backend(BackendBase):
         words = point_to_point.words(self.communicator, kind, tensor, peer, tag)
         note = noted.message(self.communicator, kind, words, tensor, peer, tag, logs)
         work = begin(self.communicator, tensor, peer, tag)
-        work.noted = note
+        self._keep_note(work, note)
         return self._batched(work)
+
+    @staticmethod
+    def _keep_note(work, note, asynchronous=True):
+        """The Work tells its note when it is over, which may have been before it had one."""
+        if not asynchronous:
+            note.ended()
+            note.resumed()
+            return
+        work.noted = note
+        if work.over:
+            note.ended()
 
     def _batched(self, work):
         if self._batch is not None:
@@ -346,6 +357,8 @@ class Backend(BackendBase):
 
     def shutdown(self):
         """Leave the group (destroy_process_group)."""
+        if self.communicator.world is None:
+            tracing.whole_job.end()
         self.communicator.leave()
         alive.discard(self)
 

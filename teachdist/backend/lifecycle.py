@@ -20,6 +20,7 @@ from teachdist.backend.torch_patches import patch_holder, patch_spelling
 from teachdist.collectives import DEFINITIONS
 from teachdist.diagnose.log import configure, log
 from teachdist.environment import switch, unread
+from teachdist.tracing import whole_job
 
 
 def create(backend_options, pg_options):
@@ -44,6 +45,7 @@ def create(backend_options, pg_options):
         options,
     )
     if not dist.is_initialized():  # it is the job's first group that torch is making
+        whole_job.begin()
         join(backend)
     return backend
 
@@ -78,6 +80,7 @@ def communicators():
 
 @atexit.register
 def _leave_all():
+    whole_job.end()
     for backend in list(alive):
         if backend.communicator.pid == os.getpid():
             backend.shutdown()

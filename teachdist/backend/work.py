@@ -56,6 +56,8 @@ class Work(dist.Work):
                 return
             self.error = error
             self.over = True
+            if self.noted is not None:
+                self.noted.ended()
             base = self._base
             if self._waited_for is not None:
                 self._waited_for.set()
@@ -68,8 +70,10 @@ class Work(dist.Work):
             self.noted.awaited()
         if not self.over:
             self._block(timeout.total_seconds() if timeout else None)
-        if self.noted is not None and self.source is not None:
-            self.noted.source(self.source)
+        if self.noted is not None:
+            self.noted.resumed()
+            if self.source is not None:
+                self.noted.source(self.source)
         self._lift()
         if self.error is not None:
             raise self.error
@@ -197,9 +201,13 @@ class AllWorks(Work):
 
     def wait(self, timeout=None):
         """Block until all are done; True, or raises what went wrong first."""
+        if self.noted is not None:
+            self.noted.awaited()
         for work in self._works:
             work.wait(timeout)
         self.finish()
+        if self.noted is not None:
+            self.noted.resumed()
         return True
 
     def is_completed(self):

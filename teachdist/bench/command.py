@@ -42,7 +42,7 @@ def main(arguments=None):
     """Run the benchmark; the exit status."""
     if not isinstance(arguments, argparse.Namespace):
         given = sys.argv[1:] if arguments is None else arguments
-        for other in ("--rehearsed", "--predicted"):
+        for other in ("--delays", "--rehearsed", "--predicted"):
             if other in given:
                 module = importlib.import_module(f"teachdist.bench.{other.removeprefix('--')}")
                 return module.main([word for word in given if word != other])

@@ -3,6 +3,7 @@
 from teachdist.rehearse.summary import summary
 from teachdist.rehearse.timeline import Timeline
 from teachdist.rules import judge
+from teachdist.tracing.blame import blame
 
 
 class Rehearsal:
@@ -29,6 +30,10 @@ class Rehearsal:
         rules: nccl, nccl-eager, gloo or mpi.
         """
         return judge(self.logs, rules)
+
+    def blame(self):
+        """Who kept whom waiting, how long, because of what; a `Blame`, whose text says it."""
+        return blame(self.logs)
 
     def timeline(self):
         """What each rank did when: a picture in a notebook; `.save(path)` is for Perfetto."""

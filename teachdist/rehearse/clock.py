@@ -24,6 +24,7 @@ import statistics
 import time
 from pathlib import Path
 
+MONOTONIC = 1000.0  # what time.monotonic() says when a rehearsal begins: 0 is taken for "never"
 KINDS = ("compute", "wait", "transfer", "sleep")
 
 

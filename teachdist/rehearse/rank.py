@@ -3,6 +3,7 @@
 from collections import deque
 
 from teachdist.rehearse.actors import Signal
+from teachdist.rehearse.clock import MONOTONIC
 from teachdist.rehearse.state import State
 from teachdist.rules import Log
 
@@ -27,7 +28,7 @@ class Rank:
         self.actor = None  # its first thread
         self.over = False
         self.horizon = 0.0  # when the latest work is over whose future was completed
-        self.log = Log()  # what it called and waited for
+        self.log = Log(began=MONOTONIC)  # what it called and waited for
         self.counts = {}  # group name -> backends made of it
 
     @property

@@ -16,6 +16,7 @@ import time
 import torch
 
 from teachdist.rehearse.actors import Signal
+from teachdist.rehearse.clock import MONOTONIC
 from teachdist.rehearse.work import wait_for_future
 
 _allocate = _thread.allocate_lock
@@ -161,10 +162,10 @@ def _patch_time(patches, scheduler):
     patches.for_ranks(scheduler, time, "time", virtual(began))
     patches.for_ranks(scheduler, time, "time_ns", virtual(began, 10**9))
     for name in ("monotonic", "perf_counter"):
-        patches.for_ranks(scheduler, time, name, virtual(1000.0))
-        patches.for_ranks(scheduler, time, f"{name}_ns", virtual(1000.0, 10**9))
-    patches.for_ranks(scheduler, threading, "_time", virtual(1000.0))
-    patches.for_ranks(scheduler, queue, "time", virtual(1000.0))
+        patches.for_ranks(scheduler, time, name, virtual(MONOTONIC))
+        patches.for_ranks(scheduler, time, f"{name}_ns", virtual(MONOTONIC, 10**9))
+    patches.for_ranks(scheduler, threading, "_time", virtual(MONOTONIC))
+    patches.for_ranks(scheduler, queue, "time", virtual(MONOTONIC))
 
 
 def _patch_futures(patches, job):

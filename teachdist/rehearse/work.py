@@ -18,6 +18,7 @@ import torch
 
 from teachdist.backend.work import Work, asked
 from teachdist.rehearse.actors import Signal
+from teachdist.rehearse.clock import MONOTONIC
 
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 
@@ -54,6 +55,8 @@ class VirtualWork(Work):
         if closing is not None:
             closing()
         self.over = True
+        if self.noted is not None:
+            self.noted.ended(MONOTONIC + until)
         if self._base is not None:
             self.rank.later(self._complete)
         self.signal.notify()
@@ -103,6 +106,8 @@ class VirtualWork(Work):
             self.until = max(self.until, clock.time) + hidden
             self.began = self.until
         clock.advance(self.until, "transfer", self.words)
+        if self.noted is not None:
+            self.noted.resumed()
 
     def is_completed(self):
         """Whether it is over at this time. Who asks in a loop lets time pass, a little by each."""

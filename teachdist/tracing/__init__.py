@@ -4,6 +4,7 @@
         dist.all_reduce(x)
 
     traces = tracing.gather(t)              # gathered.py: {rank: its trace}, on every rank
+    print(traces.blame())                   # blame.py: who kept whom waiting, because of what
     print(traces.check(rules="nccl"))       # would it hang elsewhere? (rules/)
     print(tracing.compare(traces))          # compare.py: predicted beside measured
     tracing.save_chrome(traces, "x.json")   # chrome.py: one track per rank, for ui.perfetto.dev
@@ -11,6 +12,9 @@
 `teachdist.show(traces)` draws them (also view="timeline", "cost", "bytes", "matrix").
 """
 
+from teachdist.tracing import whole_job
+from teachdist.tracing.blame import Blame
+from teachdist.tracing.causes import Reason
 from teachdist.tracing.chrome import save_chrome
 from teachdist.tracing.compare import Comparison, compare
 from teachdist.tracing.gathered import gather
@@ -26,7 +30,9 @@ from teachdist.tracing.record import (
 )
 
 __all__ = [
+    "Blame",
     "Comparison",
+    "Reason",
     "Recorder",
     "Trace",
     "TracedCall",
@@ -38,4 +44,5 @@ __all__ = [
     "recorder",
     "save_chrome",
     "trace",
+    "whole_job",
 ]

@@ -1,6 +1,7 @@
 """Traces of all ranks in one place: each rank has recorded only its own side."""
 
 from teachdist.rules import judge
+from teachdist.tracing.blame import blame
 
 
 class Traces(dict):
@@ -13,6 +14,12 @@ class Traces(dict):
         known, so they should have been open from the group's first call on.
         """
         return judge({rank: trace.log for rank, trace in self.items()}, rules)
+
+    def blame(self):
+        """Who kept whom waiting, how long, because of what; a `Blame`, whose text says it."""
+        logs = {rank: trace.log for rank, trace in self.items()}
+        hosts = {rank: trace.host for rank, trace in self.items()}
+        return blame(logs, hosts, {rank: trace.lines for rank, trace in self.items()})
 
 
 def gather(trace, group=None):

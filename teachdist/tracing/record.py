@@ -16,12 +16,16 @@ Times are seconds on the clock of time.monotonic(), which the ranks of one host 
 """
 
 import contextlib
+import socket
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from teachdist.collectives import cost
 from teachdist.rules import Log, judge
+from teachdist.tracing.files import save
+from teachdist.tracing.lines import Lines
 
 _tracers = []
 _lock = threading.Lock()
@@ -138,6 +142,8 @@ class Trace:
     values: bool = False
     calls: list = field(default_factory=list)
     log: Log = field(default_factory=Log)  # sends, receives and waits too, in order
+    lines: list = field(default_factory=list)  # (when, line of the program), if asked for
+    host: str = field(default_factory=socket.gethostname)
 
     def check(self, rules="nccl"):
         """Whether this rank's calls would be refused by other rules; a `teachdist.rules.Verdict`.
@@ -148,17 +154,31 @@ class Trace:
         begun = [step.operation.rank for step in self.log.steps]
         return judge({begun[0]: self.log} if begun else {}, rules)
 
+    def save(self, path):
+        """Write what this rank called to a file, for `teachdist explain`; the path.
+
+        A folder gets rank0.json, rank1.json and so on.
+        """
+        begun = [step.operation.rank for step in self.log.steps]
+        rank = begun[0] if begun else 0
+        path = Path(path)
+        return save(
+            rank, self.log, path / f"rank{rank}.json" if path.is_dir() else path, self.lines
+        )
+
     def __str__(self):
         return "\n".join(map(str, self.calls))
 
 
 @contextlib.contextmanager
-def trace(values=False):
+def trace(values=False, lines=False):
     """Record the collectives of this process while the block runs.
 
-    values: keep a copy of every chunk after every round too.
+    values: keep a copy of every chunk after every round too. lines: note a hundred times a second
+    where the main thread is (real ranks only), so that `blame` can say where a late rank computed.
     """
-    record = Trace(values)
+    record = Trace(values, log=Log(began=time.monotonic()))
+    looking = Lines() if lines else None
     with _lock:
         _tracers.append(record)
     try:
@@ -166,6 +186,9 @@ def trace(values=False):
     finally:
         with _lock:
             _tracers.remove(record)
+        if looking is not None:
+            looking.stop()
+            record.lines = looking.seen
 
 
 class Recorder:

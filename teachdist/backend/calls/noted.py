@@ -4,34 +4,51 @@ Nobody asks, most of the time; then a call pays one look at an empty list.
 """
 
 import threading
+import time
 
 from teachdist.backend.torch_patches import batch_under_way
 from teachdist.diagnose.call_site import call_site
 from teachdist.rules.log import Operation
 
+_ROOTED = {"broadcast", "reduce", "gather", "scatter"}
+
 
 class Noted:
     """Operations under one Work, in the logs that note them; it hears who waits for them."""
 
-    __slots__ = ("_logs", "_operations", "_waited")
+    __slots__ = ("_logs", "_operations", "_steps")
 
     def __init__(self, operations, logs):
         self._operations, self._logs = operations, logs
-        self._waited = False
+        self._steps = None  # the waits, once somebody waits
         for log in logs:
             for operation in operations:
                 log.begin(operation, thread())
 
     def awaited(self):
         """Somebody waits for them."""
-        if not self._waited:
-            self._waited = True
-            self._tell("wait")
+        if self._steps is None:
+            self._steps = self._tell("wait")
+
+    def resumed(self):
+        """Whoever waits for them goes on."""
+        now = time.monotonic()
+        for step in self._steps or ():
+            if step.until is None:
+                step.until = now
+
+    def ended(self, when=None):
+        """They are over, now or at a time."""
+        when = time.monotonic() if when is None else when
+        for operation in self._operations:
+            if operation.ended is None:
+                operation.ended = when
 
     def poll(self, over):
         """Somebody has asked whether they are over, and was told `over`."""
         if over:
             self.awaited()
+            self.resumed()
         else:
             self._tell("poll")
 
@@ -42,9 +59,10 @@ class Noted:
                 operation.source = operation.group[1][rank]
 
     def _tell(self, what):
-        for log in self._logs:
-            for operation in self._operations:
-                log.wait(operation, thread(), what)
+        me = thread()
+        return [
+            log.wait(operation, me, what) for log in self._logs for operation in self._operations
+        ]
 
 
 def thread():
@@ -65,9 +83,11 @@ def collectives(communicator, calls, logs):
             site,
             *where,
             nbytes=call.nbytes,
-            how=call.reducer.name if call.reducer is not None else "",
+            how=_how(call),
             objects=objects,
             uneven=_uneven(call),
+            root=where[1][1][call.root] if call.op in _ROOTED else None,
+            title=communicator.title,
         )
         for call in calls
     ]
@@ -81,14 +101,20 @@ def message(communicator, kind, words, tensor, peer, tag, logs):
     other = group[1][peer] if peer is not None else None
     nbytes = tensor.numel() * tensor.element_size()
     operation = Operation(
-        kind, kind, words, call_site(3), rank, group, other, tag, nbytes, batch, "", objects
-    )
+        kind, kind, words, call_site(3), rank, group, other, tag, nbytes, batch, "", objects,
+        title=communicator.title,
+    )  # fmt: skip
     return Noted([operation], logs)
 
 
 def _where(communicator):
     ranks = tuple(communicator.global_ranks)
     return ranks[communicator.rank], (communicator.name, ranks)
+
+
+def _how(call):
+    how = getattr(call, "reducer", None)
+    return how.name if how is not None else ""
 
 
 def _uneven(call):

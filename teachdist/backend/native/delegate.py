@@ -27,6 +27,7 @@ from datetime import timedelta
 
 from teachdist import tracing
 from teachdist.backend.backend import Backend
+from teachdist.backend.calls import noted
 from teachdist.backend.execution.profiling import opened
 from teachdist.backend.group import abort
 from teachdist.backend.group.communicator import seconds
@@ -57,6 +58,10 @@ class Delegating(Backend):
         if hasattr(opts, "asyncOp"):
             opts.asyncOp = True
         closing = opened(call.title, call.inputs)
+        logs = self._logs()
+        note = noted.collectives(communicator, [call], logs) if logs else None
+        if note is not None and not asynchronous:
+            note.awaited()
         with communicator.call_order.lock:
             number = communicator.sequence = communicator.sequence + 1
             # The board first: when the others' data has come, they can see what it was.
@@ -65,6 +70,7 @@ class Delegating(Backend):
             record = self._recorder(native, call, words, number)
             theirs = getattr(native, name)(*args, opts)
             work = HandedWork(call.outputs, theirs if call.on_gpu else None, closing)
+            work.noted = note
 
             def job():
                 try:

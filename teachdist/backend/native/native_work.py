@@ -50,6 +50,7 @@ class Handed:
     inputs: list = field(default_factory=list)
     outputs: list = field(default_factory=list)
     on_gpu: bool = False
+    root: int = 0
 
     @property
     def op(self):
@@ -67,14 +68,16 @@ def describe(name, args, opts):
     op, title, given, taken = _KNOWN[name]
     inputs = [] if given is None else tensors_in(args[given])
     outputs = [] if taken is None else tensors_in(args[taken])
+    root = getattr(opts, "rootRank", 0)
     details = [name_of(opts.reduceOp)] if hasattr(opts, "reduceOp") else []
     details += [f"root={opts.rootRank}"] if hasattr(opts, "rootRank") else []
     if not inputs:
-        return Handed(f"{op}({', '.join(details)})", title, (op, *details), outputs=outputs)
+        said = f"{op}({', '.join(details)})"
+        return Handed(said, title, (op, *details), outputs=outputs, root=root)
     words = words_for(op, inputs[0], *details)
     sizes = () if op in _UNEVEN else tuple(t.numel() for t in inputs)
     agree = (op, *details, short(inputs[0].dtype), sizes)
-    return Handed(words, title, agree, inputs, outputs, inputs[0].device.type != "cpu")
+    return Handed(words, title, agree, inputs, outputs, inputs[0].device.type != "cpu", root)
 
 
 def tensors_in(value):
