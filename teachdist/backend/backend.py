@@ -17,6 +17,7 @@ from teachdist.backend.calls.sparse import all_reduce_sparse
 from teachdist.backend.execution.options import Options
 from teachdist.backend.execution.profiling import opened, profiling
 from teachdist.backend.group.communicator import Communicator, seconds
+from teachdist.backend.group.joining import stay
 from teachdist.backend.p2p import point_to_point
 from teachdist.backend.p2p.monitored import monitored_barrier
 from teachdist.backend.torch_patches import in_a_batch
@@ -359,6 +360,7 @@ class Backend(BackendBase):
         """Leave the group (destroy_process_group)."""
         if self.communicator.world is None:
             tracing.whole_job.end()
+        stay(self.communicator)
         self.communicator.leave()
         alive.discard(self)
 

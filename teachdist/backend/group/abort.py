@@ -7,6 +7,7 @@ ends with that reason, in the words of the rank that failed first. The group its
 see `recovery.py`.
 """
 
+import atexit
 import contextlib
 import json
 import sys
@@ -207,9 +208,22 @@ def _ask_store(ask):
             answers.append(ask())
 
     thread = threading.Thread(target=asking, name="teachdist-note", daemon=True)
+    _asking[:] = [one for one in _asking if one.is_alive()] + [thread]
     thread.start()
     thread.join(NOTICE)
     return answers[0] if answers else None
+
+
+_asking = []  # threads that may still be in the store's client
+_LAST_WORDS = 5.0  # seconds that they get when the program ends
+
+
+@atexit.register
+def _let_them_end():
+    """A process that ends while a thread is in C++ code is terminated by it, with SIGABRT."""
+    until = time.monotonic() + _LAST_WORDS
+    for thread in _asking:
+        thread.join(max(0.0, until - time.monotonic()))
 
 
 # -- for whole processes -----------------------------------------------------------------------

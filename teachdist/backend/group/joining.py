@@ -7,23 +7,29 @@ place where it should have been.
 Everybody reads everybody's card, which the first collective needs anyway, and says so. Rank 0
 stays until all have said so: the store may live in its process.
 
-Only the job's first group waits. Groups made of it later have ranks that are known to be there.
+Only the job's first group waits at its beginning. Groups made of it later have ranks that are known
+to be there, but a rank may still be on its way to one: so whoever may serve the store, rank 0 of
+the job, does not leave such a group before all its ranks have come to it (`stay`). A program whose
+last act is new_group would otherwise fail on the others, which find no store.
 
 Source: torch.distributed documentation, "Initialization".
 """
 
 import contextlib
+import os
 
 import torch.distributed as dist
 
 from teachdist.backend.group import abort
 from teachdist.backend.group.identity import unmake
 from teachdist.diagnose import Watchdog
+from teachdist.diagnose.log import log
 from teachdist.diagnose.watchdog import situation
 from teachdist.links import Deadline, LinkError, PeerLost, TimedOut
 from teachdist.links.rendezvous.peers import until_ready
 
 _WORDS = "init_process_group"
+STAY = 10.0  # seconds that rank 0 waits for ranks on their way to a group that it leaves
 
 
 def join(backend):
@@ -49,6 +55,39 @@ def join(backend):
         unmake(communicator)
         backend.shutdown()
         raise explained from None
+
+
+def stay(communicator):
+    """Before leaving: wait until no rank of the group needs the store any more to come to it.
+
+    Only where this process may serve the store, and at most `STAY` seconds. A rank that has left
+    the job without coming is not waited for.
+    """
+    serves = communicator.global_ranks[communicator.rank] == 0
+    if not serves or communicator.left or communicator.broken is not None or _an_agent_serves():
+        return
+    deadline = Deadline(min(STAY, communicator.timeout), None, "destroy_process_group")
+    try:
+        for rank in range(communicator.size):
+            until_ready(lambda rank=rank: _came_or_left(communicator, rank), rank, deadline)
+    except (LinkError, RuntimeError) as error:
+        words = '%s leaves group "%s", to which not all of its ranks have come: %s'
+        log.info(words, communicator.who(communicator.rank), communicator.title, error)
+
+
+def _came_or_left(communicator, rank):
+    """True if a rank needs the store no more to come to the group; None as long as it may."""
+    if communicator.peers.fetch(rank) is not None:
+        return True
+    world = communicator.world
+    if world is None or world.left:
+        return None
+    there = world.global_ranks.index(communicator.global_ranks[rank])
+    return world.peers.gone(there) or world.peers.left(there) or None
+
+
+def _an_agent_serves():
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def _all_have_read(communicator, deadline):
