@@ -12,6 +12,7 @@ shows it in torch as it is, and fails as soon as torch does right by itself: the
 | `batch_under_way` | what belongs to one batch is not known | an operation knows its batch |
 | `count_groups` | after a failure ranks name one group differently | names come from no count |
 | `reset_models` | DDP goes on with a backward pass cut short | DDP can be reset |
+| `uncompiled` | torch.compile compiles the backend's own frames | there is a word for it |
 
 Two means: a method of torch gets another (which asks the old one for everything that is not
 ours), or the frames above are read, since torch calls a backend for two functions in one way.
@@ -20,7 +21,9 @@ ours), or the frames above are read, since torch calls a backend for two functio
 import gc
 import sys
 import threading
+import types
 
+import torch
 import torch.distributed as dist
 
 from teachdist.backend.work import Work, asked
@@ -78,6 +81,7 @@ def _forward(name, old):
     method.__name__ = name
     method.__doc__ = old.__doc__
     method.before_teachdist = old
+    _leave_alone(method.__code__)
     return method
 
 
@@ -106,6 +110,7 @@ def patch_spelling():
 
     get_group_rank.__doc__ = old.__doc__
     get_group_rank.before_teachdist = old
+    _leave_alone(get_group_rank.__code__)
     _torchs.get_group_rank = get_group_rank
 
 
@@ -163,6 +168,38 @@ def _number_of_batch(frame):
     if rest > 1:
         left[id(frame)] = number, rest - 1
     return number
+
+
+def uncompiled(*classes):
+    """Have torch.compile leave alone the methods of classes and subclasses, and what they call.
+
+    Where compiled code calls an operation as it is, Dynamo looks at every Python frame below, also
+    at those that C++ calls: it compiles them for each kind of argument, and guards on options that
+    live for one call fail. `torch.compiler.disable` would do, but imports Dynamo, for a second; the
+    mark that it sets on code in the end is set here.
+    """
+    for cls in classes:
+        for value in vars(cls).values():
+            for function in _functions(value):
+                _leave_alone(function.__code__)
+        uncompiled(*cls.__subclasses__())
+
+
+def _functions(value):
+    """The Python functions behind an attribute of a class."""
+    if isinstance(value, property):
+        value = value.fget
+    value = getattr(value, "__func__", value)
+    while value is not None:
+        if isinstance(value, types.FunctionType):
+            yield value
+        value = getattr(value, "__wrapped__", None)
+
+
+def _leave_alone(code):
+    skip = torch._C._dynamo.eval_frame
+    strategy = skip._FrameExecStrategy(skip._FrameAction.SKIP, skip._FrameAction.SKIP)
+    skip.set_code_exec_strategy(code, strategy)
 
 
 def groups_made():

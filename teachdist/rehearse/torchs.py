@@ -17,8 +17,10 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed import rendezvous
 
-from teachdist.rehearse.backend import creator
+from teachdist.backend.torch_patches import uncompiled
+from teachdist.rehearse.backend import Rehearsed, creator
 from teachdist.rehearse.store import VirtualStore
+from teachdist.rehearse.work import VirtualWork
 
 BACKENDS = ("gloo", "nccl", "ucc", "xccl", "teachdist")
 MANY = 128  # ranks from which on what is quadratic in them is avoided where that changes nothing
@@ -33,6 +35,7 @@ def patch_torch(patches, job):
     if dist.get_debug_level() == dist.DebugLevel.DETAIL:  # it would wrap all groups in real gloo's
         patches.callback(dist.set_debug_level, dist.DebugLevel.DETAIL)
         dist.set_debug_level(dist.DebugLevel.INFO)
+    uncompiled(Rehearsed, VirtualWork)
     for name in BACKENDS:
         plugin = c10d.Backend._BackendPlugin(creator(job, name), True)
         patches.item(c10d.Backend._plugins, name.upper(), plugin)
