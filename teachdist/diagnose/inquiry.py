@@ -56,6 +56,7 @@ class Inquiries:
 
     def __init__(self):
         self.news = None  # an Abort that another rank has told
+        self.told = None  # called with it at once, on a thread of its own
 
     def answer(self, purpose, rank, sock):
         """Called on the listener's thread; takes over the socket (True)."""
@@ -77,6 +78,8 @@ class Inquiries:
             text = data[_NEWS.size : _NEWS.size + min(length, _NEWS_MOST)].decode(errors="replace")
             if self.news is None or self.news.generation < generation:
                 self.news = Abort(generation, culprit, text, when, bool(whole))
+                if self.told is not None:
+                    self.told(self.news)
 
 
 def ask(card, rank, limit):
@@ -96,8 +99,11 @@ def ask(card, rank, limit):
     return None
 
 
-def tell(peers, ranks, abort):
-    """Tell `ranks` of this `Abort`, all at once, within a second."""
+def tell(cards, me, abort):
+    """Tell the ranks with these cards of this `Abort`, all at once, within a second.
+
+    me: the rank of the group that tells.
+    """
     text = abort.message.encode()[:_NEWS_MOST]
     head = (abort.generation, abort.culprit, abort.when, abort.whole, len(text))
     said = _NEWS.pack(*head) + text
@@ -105,7 +111,7 @@ def tell(peers, ranks, abort):
     def say(card):
         with (
             contextlib.suppress(LinkError, OSError),
-            dial(card.address, card.secret, 0, NEWS, peers.rank, _PATIENCE) as sock,
+            dial(card.address, card.secret, 0, NEWS, me, _PATIENCE) as sock,
         ):
             sock.settimeout(_PATIENCE)
             sock.sendall(said)
@@ -113,11 +119,9 @@ def tell(peers, ranks, abort):
             sock.recv(1)  # until the other side has read it and hangs up
 
     threads = []
-    for rank in ranks:
-        card = peers.known(rank)
-        if card is not None:
-            threads.append(threading.Thread(target=say, args=(card,), daemon=True))
-            threads[-1].start()
+    for card in cards:
+        threads.append(threading.Thread(target=say, args=(card,), daemon=True))
+        threads[-1].start()
     until = time.monotonic() + 1.0
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))

@@ -82,12 +82,12 @@ def release(communicator, abort):
     communicator.page.abort(abort)
     peers = communicator.peers
     strangers = [
-        rank
+        card
         for rank in range(peers.size)
         if (card := peers.known(rank)) is not None and card.host != peers.host
     ]
     if strangers:
-        tell(peers, strangers, abort)
+        tell(strangers, peers.rank, abort)
     note = [abort.culprit, abort.message, abort.when, abort.whole]
     _ask_store(lambda: peers.store.compare_set(_note(communicator), "", json.dumps(note)))
 

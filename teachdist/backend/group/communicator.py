@@ -26,6 +26,7 @@ from teachdist.backend.execution.selection import Selection
 from teachdist.backend.group import abort
 from teachdist.backend.group.identity import identify, title
 from teachdist.backend.group.late_mismatch import LateMismatch
+from teachdist.backend.group.launch import about_this_launch
 from teachdist.backend.work import DONE, Work
 from teachdist.diagnose import Inquiries, View, Watchdog, call_site, poison, stacks
 from teachdist.diagnose.log import log
@@ -70,8 +71,11 @@ class Communicator:
 
     def meet(self):
         """Leave this rank's card for the others, under the present generation."""
-        self.peers = Peers(self.shared, self.rank, self.size, self.generation, self.page)
+        self.peers = Peers(
+            self.shared, self.rank, self.size, self.generation, self.page, about_this_launch()
+        )
         inquiries = Inquiries()
+        inquiries.told = self._told
         self.peers.answer = inquiries.answer
         world = self.world.view if self.world is not None else None
         self.view = View(self.title, self.peers, self.page, self.global_ranks, world, inquiries)
@@ -261,6 +265,11 @@ class Communicator:
     def release(self, message):
         """Free every other rank from waiting: their calls end with this message."""
         abort.release(self, abort.failure_of(self, message))
+
+    def _told(self, news):
+        """Only a second launch tells a rank that it is the culprit itself (`launch.py`)."""
+        if news.culprit == self.global_ranks[self.rank]:
+            abort.release(self, news)
 
     def forget(self):
         """In a forked child: this membership is the parent's. Close the copies of its sockets."""

@@ -120,8 +120,14 @@ def _made_by(world):
     return f"teachdist/{world.life}/made/{world.global_ranks[world.rank]}"
 
 
-def unmake(communicator):
-    """The job's first group did not come about: take back what this rank left in the store."""
+def unmake(communicator, tracks=True):
+    """The job's first group did not come about: take back what this rank left.
+
+    tracks: also what it left in the store.
+    """
+    count_groups(0)
+    if not tracks:
+        return
     generation, rank = communicator.generation, communicator.rank
     with contextlib.suppress(RuntimeError):  # the store may be gone, or unable to forget
         for key in (f"card/{generation}/{rank}", f"failed/{generation}", f"read/{rank}"):
@@ -129,7 +135,6 @@ def unmake(communicator):
         # Ranks that have not come yet will count the next attempt as their first; so does torch,
         # which names groups by counting.
         communicator.store.add(f"teachdist/life/{communicator.global_ranks[rank]}", -1)
-    count_groups(0)
 
 
 def title(name):

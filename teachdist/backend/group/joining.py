@@ -20,7 +20,7 @@ import os
 
 import torch.distributed as dist
 
-from teachdist.backend.group import abort
+from teachdist.backend.group import abort, launch
 from teachdist.backend.group.identity import unmake
 from teachdist.diagnose import Watchdog
 from teachdist.diagnose.log import log
@@ -42,8 +42,9 @@ def join(backend):
     watch = Watchdog(communicator.view, _WORDS, communicator.options.hint_after)
     deadline = Deadline(communicator.timeout, watch, _WORDS)
     try:
+        launch.refuse_second(communicator)
         for rank in range(communicator.size):
-            communicator.peers.card(rank, deadline)
+            launch.compare(communicator, communicator.peers.card(rank, deadline))
         if communicator.peers.gone(0):  # it would have stayed until this rank had read its card
             raise PeerLost("the process of rank 0 has ended", 0)
         _all_have_read(communicator, deadline)
@@ -52,7 +53,8 @@ def join(backend):
         communicator.release(
             str(explained) or f"{communicator.who(communicator.rank)} was interrupted in {_WORDS}"
         )
-        unmake(communicator)
+        # A rank of another launch must still find out whose store it is.
+        unmake(communicator, tracks=not isinstance(error, launch.OtherLaunch))
         backend.shutdown()
         raise explained from None
 
@@ -107,6 +109,9 @@ def _explained(communicator, error):
             "what the store says of it is left over from an earlier run: start all ranks with a "
             "new file or address."
         )
+    if isinstance(error, launch.OtherLaunch):
+        me = communicator.who(communicator.rank)
+        return dist.DistBackendError(f"{me} gave up in {_WORDS}: {error}")
     if not isinstance(error, TimedOut):
         return abort.explain(communicator, error, None, _WORDS)
     missing = [rank for rank in range(communicator.size) if _absent(communicator, rank)]

@@ -36,6 +36,8 @@ class Card:
     address: tuple
     secret: bytes
     board: str
+    size: int = 0
+    launch: str = ""  # what a launcher calls this run, see `backend/group/launch.py`
 
     def dumps(self):
         """Itself in bytes, for the store."""
@@ -53,7 +55,7 @@ class Card:
 class Peers:
     """The cards of one group in one generation; publishes this rank's own when made."""
 
-    def __init__(self, store, rank, size, generation, page):
+    def __init__(self, store, rank, size, generation, page, launch=""):
         self.store = store
         self.rank = rank
         self.size = size
@@ -69,7 +71,8 @@ class Peers:
         self._sharing = shm_wanted()
         self._board_readers = {}
         self._pageless = set()  # ranks of this host whose page was gone before it was opened
-        mine = Card(rank, self.host, os.getpid(), self._listener.address, self.secret, page.place)
+        place = self._listener.address, self.secret, page.place
+        mine = Card(rank, self.host, os.getpid(), *place, size, launch)
         self._cards = {rank: mine}
         store.set(self._key(rank), mine.dumps())
 
