@@ -193,6 +193,6 @@ def timed_out(what, seconds, missing):
     """The error of a wait in vain."""
     keys = ", ".join(repr(key) for key in missing[:20])
     return dist.DistStoreError(
-        f"{me()}: {what} gave up after {seconds:.1f} s. Nobody has set {keys}. "
+        f"{me()}: {what} timed out after {seconds:.1f} s. Nobody has set {keys}. "
         "Look at the rank (or thread) that should have set it: did it fail, or never get there?"
     )

@@ -5,7 +5,9 @@ because one says "a/address" and the other "b/address". torch puts a PrefixStore
 device in it, over the store of the job; their names are what one sees on the wire.
 """
 
-from teachdist.stores.base import Store, text, texts
+import torch.distributed as dist
+
+from teachdist.stores.base import Store, blob, text, texts
 
 
 class PrefixStore(Store):
@@ -13,17 +15,30 @@ class PrefixStore(Store):
 
     Args:
         prefix: may be empty; nested prefixes add up, the outermost nearest to the key.
-        store: any store, of torch or of this package.
+        store: any store, of torch or of this package, or one written in Python.
+
+    Raises:
+        ValueError: ``store`` is none.
     """
 
     def __init__(self, prefix, store):
         super().__init__()
         self._prefix = text(prefix, "PrefixStore")
+        if not isinstance(store, dist.Store):
+            raise ValueError(f"PrefixStore: store must be a Store, got {store!r}")
         self._store = store
         self._timeout = store.timeout
         super().set_timeout(self._timeout)
 
     underlying_store = property(lambda self: self._store, doc="The store that was wrapped.")
+
+    @property
+    def _underlying_non_prefix_store(self):
+        """The store below all prefixes, as torch calls it."""
+        store = self._store
+        while isinstance(store, dist.PrefixStore | PrefixStore):
+            store = store.underlying_store
+        return store
 
     @property
     def timeout(self):
@@ -68,7 +83,7 @@ class PrefixStore(Store):
     # Each method is that of the store underneath, with full keys.
 
     def set(self, key, value):  # noqa: D102
-        self._below.set(self._full(key), value)
+        self._below.set(self._full(key), blob(value))
 
     def get(self, key):  # noqa: D102
         return self._below.get(self._full(key))
@@ -77,10 +92,11 @@ class PrefixStore(Store):
         return self._below.add(self._full(key), amount)
 
     def append(self, key, value):  # noqa: D102
-        self._below.append(self._full(key), value)
+        self._below.append(self._full(key), blob(value))
 
     def compare_set(self, key, expected_value, desired_value):  # noqa: D102
-        return self._below.compare_set(self._full(key), expected_value, desired_value)
+        values = blob(expected_value), blob(desired_value)
+        return self._below.compare_set(self._full(key), *values)
 
     def multi_get(self, keys):  # noqa: D102
         return self._below.multi_get(self._all_full(keys, "multi_get"))
@@ -113,7 +129,7 @@ class PrefixStore(Store):
         return [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
 
     def queue_push(self, key, value):  # noqa: D102
-        self._below.queue_push(self._full(key), value)
+        self._below.queue_push(self._full(key), blob(value))
 
     def queue_pop(self, key, block=True):  # noqa: D102
         return self._below.queue_pop(self._full(key), block)

@@ -77,3 +77,45 @@ def test_only_keys_of_the_prefix_are_listed():
     store.set("k", "v")
     assert store.list_keys() == ["k"]
     assert store.num_keys() == 3
+
+
+@pytest.mark.parametrize("none", [None, 3, "store"])
+def test_what_is_no_store_is_refused(none):
+    with pytest.raises(ValueError, match="PrefixStore: store must be a Store, got"):
+        stores.PrefixStore("p", none)
+
+
+def test_the_store_below_all_prefixes():
+    below = stores.HashStore()
+    nested = stores.PrefixStore("a", stores.PrefixStore("b", below))
+    assert nested._underlying_non_prefix_store is below
+    torchs = dist.HashStore()
+    mixed = stores.PrefixStore("a", dist.PrefixStore("b", torchs))
+    assert type(mixed._underlying_non_prefix_store) is dist.HashStore
+
+
+class Written(dist.Store):
+    """A store in Python that keeps what it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.given = []
+
+    def set(self, key, value):
+        self.given.append(value)
+
+    def append(self, key, value):
+        self.given.append(value)
+
+    def compare_set(self, key, expected, desired):
+        self.given += [expected, desired]
+        return desired
+
+
+def test_a_store_in_python_gets_bytes():
+    below = Written()
+    store = stores.PrefixStore("p", below)
+    store.set("k", "v")
+    store.append("k", "w")
+    store.compare_set("k", "", "x")
+    assert below.given == [b"v", b"w", b"", b"x"]

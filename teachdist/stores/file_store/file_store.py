@@ -58,7 +58,13 @@ class FileStore(Store):
     """
 
     def __init__(self, file_name, world_size=-1):
-        self._prepare(os.fspath(file_name), integer(world_size, "FileStore", "world_size"))
+        users = integer(world_size, "FileStore", "world_size")
+        if users == 0:
+            raise ValueError(
+                "FileStore: world_size=0; it is the number of users, or negative when it is not "
+                "fixed"
+            )
+        self._prepare(os.fspath(file_name), users)
         with self._reading():
             pass  # joining is all that there is to do
 

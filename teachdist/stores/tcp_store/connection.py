@@ -27,8 +27,7 @@ from functools import partial
 from torch.distributed import DistNetworkError, DistStoreError
 
 from teachdist.spinning import spin
-from teachdist.stores.table import shorten
-from teachdist.stores.tcp_store import wire
+from teachdist.stores.tcp_store import wire, words
 from teachdist.stores.who import me
 
 log = logging.getLogger(__name__)
@@ -37,7 +36,6 @@ SAY_AFTER = 5.0  # seconds of waiting after which the log says for what
 ANSWER_WITHIN = 60.0  # seconds that a server may take for what it can answer at once
 CANCELLED_WITHIN = 2.0  # ... when the time of who asks is up
 _RETRY_AFTER = 0.05
-_TIMEVAL = struct.pack("@ll", int(ANSWER_WITHIN), 0)
 
 
 class Connection:
@@ -51,7 +49,7 @@ class Connection:
         self.server_is_ours = False
         self._socket = None
         self._received = b""  # what came and was not asked for yet
-        self._under_way = "nothing yet"
+        self.under_way = ("nothing yet", ())  # the request, for messages
         self._lock = threading.Lock()
         if seconds is not None:
             self._connect(seconds)
@@ -76,6 +74,10 @@ class Connection:
     def ask(self, name, *arguments):
         """Send a request and return its answer (None for requests that have none)."""
         return self._exchange(self._ask, name, arguments)
+
+    def asked(self, name, *arguments):
+        """The answer to a request within an exchange that is under way."""
+        return self._ask(name, arguments)
 
     def peek(self, key, seconds):
         """The key's value, or None if it is missing: one round trip; WAIT and GET are two."""
@@ -102,7 +104,7 @@ class Connection:
         if self._answered_within(seconds, what, name, arguments):
             self._number(_U8)
         elif not self._cancel():
-            raise DistStoreError(self._timed_out(seconds, what, name, arguments))
+            raise DistStoreError(words.timed_out(self, seconds, what, name, arguments))
 
     def _in_haste(self, seconds):
         """Wait for an answer that the server has at once; a server that is stopped has none."""
@@ -115,7 +117,7 @@ class Connection:
             return poll(1000 * seconds)
         if poll(1000 * SAY_AFTER):
             return True
-        awaited = _words(name, arguments)
+        awaited = words.request(name, arguments)
         log.warning(
             "%s: %s at %s still waits, after %.0f s: %s", me(), what, self, SAY_AFTER, awaited
         )
@@ -129,7 +131,7 @@ class Connection:
         return raced and self._number(_U8) == wire.WAIT_CANCELED
 
     def _ask(self, name, arguments):
-        self._under_way = (name, arguments)
+        self.under_way = (name, arguments)
         self._socket.sendall(wire.request(name, *arguments))
         op = wire.BY_NAME[name]
         number = _FIXED.get(op.reply)
@@ -138,7 +140,7 @@ class Connection:
         return self._receive(op, arguments) if op.reply else None
 
     def _peek(self, name, arguments, seconds):
-        self._under_way = (name, arguments)
+        self.under_way = (name, arguments)
         self._socket.sendall(wire.request("CHECK", arguments) + wire.request("GET", *arguments))
         if not self._received and not spin(self._look):
             self._in_haste(min(max(seconds, CANCELLED_WITHIN), ANSWER_WITHIN))
@@ -147,7 +149,7 @@ class Connection:
         return value if exists else None
 
     def _send(self, name, *arguments):
-        self._under_way = (name, arguments)
+        self.under_way = (name, arguments)
         self._socket.sendall(wire.request(name, *arguments))
 
     def _number(self, number):
@@ -196,7 +198,7 @@ class Connection:
             raise
         except (OSError, wire.WireError) as error:
             self.close()
-            raise DistNetworkError(self._lost(error, name, arguments)) from error
+            raise DistNetworkError(words.lost(self, error, name, arguments)) from error
         except BaseException:
             self.close()
             raise
@@ -211,25 +213,35 @@ class Connection:
         while True:
             left = deadline - time.monotonic()
             try:
+                self.under_way = ("connecting", ())
                 self._socket = socket.create_connection((self.host, self.port), max(left, 0.001))
+                self.under_way = ("introducing", ())
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                # As an option of the socket a time-out costs nothing; settimeout() would make every
-                # call two, a poll and the call.
-                self._socket.settimeout(None)
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL)
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL)
+                self._limit(min(max(deadline - time.monotonic(), 0.001), ANSWER_WITHIN))
                 poll = select.poll()
                 poll.register(self._socket, select.POLLIN)
                 self._poll, self._look = poll.poll, partial(poll.poll, 0)
-                return self._introduce()
+                self._introduce()
+                self._limit(ANSWER_WITHIN)
+                return
             except OSError as error:
                 self.close()
-                if left < _RETRY_AFTER:
-                    raise DistNetworkError(
-                        f"{me()}: no TCPStore server answers at {self} after {seconds:.1f} s "
-                        f"({error}). Is rank 0 running, and did all ranks get its address and port?"
-                    ) from error
+                if deadline - time.monotonic() < _RETRY_AFTER:
+                    silent = isinstance(error, BlockingIOError)  # the socket's limit
+                    why = words.silent if silent else words.unreached
+                    raise DistNetworkError(why(self, seconds, error)) from error
             time.sleep(_RETRY_AFTER)
+
+    def _limit(self, seconds):
+        """How long the socket may block: as its option that costs nothing.
+
+        settimeout() would make every call two, a poll and the call.
+        """
+        whole = int(seconds)
+        limit = struct.pack("@ll", whole, int((seconds - whole) * 1e6))
+        self._socket.settimeout(None)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def _introduce(self):
         nonce = os.getpid() & 0xFFFFFFFF
@@ -244,60 +256,9 @@ class Connection:
         if self.server_is_ours:
             self._send("SET", wire.INTRODUCTION, json.dumps(me().as_dict()).encode())
 
-    # Messages
-
-    def _timed_out(self, seconds, what, name, arguments):
-        lines = [f"{me()}: {what} at {self} gave up after {_short(seconds)} s."]
-        if name == "WAIT":
-            missing = [k for k in arguments[0] if self._ask("CHECK", ([k],)) == wire.NOT_READY]
-            lines.append(f"Nobody has set {_list(missing)}.")
-        else:
-            come = int(self._ask("GET", arguments[:1]) or 0)
-            lines.append(f"{come} of {arguments[1]} have come to {_list(arguments[:1])}.")
-        if self.server_is_ours:
-            rows = json.loads(self._ask("GET", (wire.WAITING,)))
-            others = [
-                f"{r['who']} for {', '.join(r['keys'])} ({r['seconds']} s)" for r in rows[:20]
-            ]
-            lines.append("Others that wait there: " + ("; ".join(others) or "none") + ".")
-        lines.append("Look at the rank that should have set it: did it fail, or never get there?")
-        return " ".join(lines)
-
-    def _lost(self, error, name, arguments):
-        before = f" (under way: {_words(*self._under_way)})" if self._under_way[0] != name else ""
-        size = sum(len(a) for a in arguments if isinstance(a, bytes))
-        hint = (
-            f"its server takes values up to {wire.TORCH_MAX_VALUE >> 20} MiB only"
-            if size > wire.TORCH_MAX_VALUE and not self.server_is_ours
-            else "did rank 0 end, or its server refuse this request?"
-        )
-        return (
-            f"{me()}: lost the TCPStore server at {self} during {_words(name, arguments)}"
-            f"{before}: {error or type(error).__name__}; {hint} "
-            "The store object stays usable: its next call connects again."
-        )
-
 
 _U8, _U32, _I64 = (struct.Struct(f) for f in ("<B", "<I", "<q"))
 _FIXED = {"u8": _U8, "u32": _U32, "i64": _I64}
-
-
-def _short(seconds):
-    return f"{seconds:.1f}" if seconds >= 1 else f"{seconds:.2g}"
-
-
-def _list(keys):
-    shown = ", ".join(repr(wire.plain(key)) for key in keys[:20])
-    return shown + (f" and {len(keys) - 20} more" if len(keys) > 20 else "")
-
-
-def _words(name, arguments):
-    def word(argument):
-        if isinstance(argument, list):
-            return _list([a if isinstance(a, bytes) else a[0] for a in argument])
-        return shorten(argument) if isinstance(argument, bytes) else str(argument)
-
-    return f"{name}({', '.join(word(a) for a in arguments)})"
 
 
 _connections = weakref.WeakSet()

@@ -8,7 +8,9 @@ A store with ``is_master=True`` starts the server, a thread of this process, and
 client.
 """
 
+import errno
 import logging
+import os
 from datetime import timedelta
 
 from torch.distributed import DistNetworkError, DistStoreError, QueueEmptyError
@@ -30,7 +32,8 @@ class TCPStore(Store):
         host_name: the server's host name or address. The server listens on this address.
         port: its port; 0 lets the server pick one, to be read from ``.port``.
         world_size: number of users, the server's own included; None when it is not fixed.
-        is_master: True for the one that starts the server.
+        is_master: True for the one that starts the server. Under torchrun, whose agent serves the
+            store of MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE), it is a client like the others.
         timeout: for construction and for get(), wait() and the like.
         wait_for_workers: whether the master waits until ``world_size`` users are connected.
         multi_tenant: masters of one process on one port share a server.
@@ -40,6 +43,7 @@ class TCPStore(Store):
         allow: networks ("10.0.0.0/8") from which the server takes connections; empty for any.
 
     Raises:
+        ValueError: ``port`` or ``world_size`` is none.
         DistNetworkError: no server answers in time, or the port cannot be listened on.
         DistStoreError: not all workers joined in time.
     """
@@ -66,12 +70,17 @@ class TCPStore(Store):
         port = integer(port, "TCPStore", "port")
         if not 0 <= port < 1 << 16:
             raise ValueError(f"TCPStore: port={port}; ports are 1 to 65535, and 0 for a free one")
+        users = -1 if world_size is None else integer(world_size, "TCPStore", "world_size")
+        if users == 0 or users < -1:
+            raise ValueError(
+                f"TCPStore: world_size={users}; it is the number of users, at least 1, or None "
+                "when it is not fixed"
+            )
         if is_master:
             address = host_name if bind is None else bind
-            self._server = start(address, port, multi_tenant, master_listen_fd, allow)
-            port = self._server.port
+            self._server = _started(address, port, multi_tenant, master_listen_fd, allow)
+            port = self._server.port if self._server is not None else port
         self._connection = Connection(host_name, port, self.seconds())
-        users = -1 if world_size is None else integer(world_size, "TCPStore", "world_size")
         if wait_for_workers and users >= 0:
             self._join(users)
 
@@ -258,6 +267,18 @@ class TCPStore(Store):
     def queue_len(self, key):
         """Number of values in the queue; 0 when there is no such queue."""
         return self._connection.ask("QUEUE_LEN", _wired(key))
+
+
+def _started(address, port, *options):
+    """The server of a master; None where torchrun's agent has one on this port, as in torch."""
+    try:
+        return start(address, port, *options)
+    except DistNetworkError as error:
+        by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() in ("1", "true")
+        taken = getattr(error.__cause__, "errno", None) == errno.EADDRINUSE
+        if by_agent and taken and os.environ.get("MASTER_PORT") == str(port):
+            return None
+        raise
 
 
 def _wired(key):

@@ -278,3 +278,8 @@ def test_many_processes_count_together(path):
         return [store.add("n", 1) for _ in range(50)]
 
     assert sorted(chain(*run_ranks(3, count, backend=None))) == list(range(1, 151))
+
+
+def test_no_users_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="FileStore: world_size=0; it is the number of users"):
+        stores.FileStore(str(tmp_path / "file"), 0)

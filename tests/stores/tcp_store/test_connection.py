@@ -153,3 +153,30 @@ def test_a_server_that_is_stopped_does_not_hold_up_who_asks(ask, monkeypatch):
         go_on.set()
         for end in (connection, other, server):
             end.close()
+
+
+@pytest.mark.parametrize("answers", [b"", b"\x00"])
+def test_connecting_to_what_says_nothing_has_the_store_s_time(answers):
+    """Another program listens there, or a server that stops in the middle of its first answer."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def take():
+            with listener.accept()[0] as there:
+                there.sendall(answers)
+                over.wait(20)
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        port = listener.getsockname()[1]
+        with pytest.raises(DistNetworkError, match=r"timed out after 0\.2 s: something at .* says"):
+            Connection("127.0.0.1", port, 0.2)
+        over.set()
+        thread.join()
+
+
+def test_nobody_listens():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(DistNetworkError, match=r"no TCPStore server .*, timed out after"):
+        Connection("127.0.0.1", port, 0.1)

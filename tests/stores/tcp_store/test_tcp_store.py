@@ -472,3 +472,31 @@ def test_a_timeout_is_a_timedelta():
 def test_networks_that_are_none():
     with pytest.raises(ValueError, match=r"allow=\('hello',\): 'hello' does not appear"):
         stores.TCPStore("127.0.0.1", 0, is_master=True, allow=("hello",))
+
+
+@pytest.mark.parametrize("users", [0, -2])
+def test_a_number_of_users_that_is_none(users):
+    with pytest.raises(ValueError, match=f"TCPStore: world_size={users}; it is"):
+        stores.TCPStore("127.0.0.1", 0, users, True)
+
+
+@pytest.mark.parametrize("module", [dist, stores])
+def test_under_torchrun_a_master_uses_the_agent_s_server(module, monkeypatch):
+    with stores.TCPStore("127.0.0.1", 0, is_master=True) as agent:
+        with pytest.raises(dist.DistNetworkError, match=r"(?i)address already in use"):
+            module.TCPStore("127.0.0.1", agent.port, is_master=True)
+        monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "1")
+        monkeypatch.setenv("MASTER_PORT", str(agent.port))
+        master = module.TCPStore("127.0.0.1", agent.port, is_master=True)
+        master.set("k", "v")
+        assert agent.get("k") == b"v"
+
+
+@pytest.mark.parametrize("call", ["get", "wait"])
+def test_a_time_out_is_called_so(call):
+    """Launchers look for these words."""
+    with (
+        stores.TCPStore("127.0.0.1", 0, is_master=True, timeout=SHORT) as store,
+        pytest.raises(dist.DistStoreError, match="timed out after"),
+    ):
+        store.get("never") if call == "get" else store.wait(["never"])
