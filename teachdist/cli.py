@@ -5,6 +5,7 @@ command does lives in the module that it imports, so that `teachdist --help` is 
 """
 
 import argparse
+import importlib.metadata
 import inspect
 import runpy
 import shutil
@@ -170,11 +171,13 @@ def course_arguments(command):
 
 
 def course_folder():
-    """Where the notebooks are: inside an installed package, beside it in a clone."""
-    package = Path(__file__).parent
-    for folder in (package / "course", package.parent / "notebooks"):
-        if folder.is_dir():
-            return folder
+    """Where the notebooks are: beside the package in a clone, else where they were installed."""
+    beside = Path(__file__).parents[1] / "notebooks"
+    if beside.is_dir():
+        return beside
+    for file in importlib.metadata.files("teachdist") or ():
+        if file.match("share/teachdist/course/*.ipynb"):
+            return Path(file.locate()).resolve().parent
     raise ValueError("this installation has no notebooks")
 
 

@@ -16,7 +16,7 @@ from teachdist.backend.backend import Backend, alive
 from teachdist.backend.execution.options import Options
 from teachdist.backend.group.joining import join
 from teachdist.backend.native.delegate import Delegating
-from teachdist.backend.torch_patches import patch_holder, patch_spelling, uncompiled
+from teachdist.backend.torch_patches import patch_holder, patch_name, patch_spelling, uncompiled
 from teachdist.backend.work import Work
 from teachdist.collectives import DEFINITIONS
 from teachdist.diagnose.log import configure, log
@@ -61,6 +61,7 @@ def register():
     """Make `init_process_group("teachdist")` work; torch calls it through the entry point."""
     patch_holder()
     patch_spelling()
+    patch_name()
     uncompiled(Backend, Work)
     configure()
     for line in unread(DEFINITIONS):

@@ -7,6 +7,7 @@ shows it in torch as it is, and fails as soon as torch does right by itself: the
 | --- | --- | --- |
 | `patch_holder` | is_completed() is never true, source_rank() raises | the holder asks the Work |
 | `patch_spelling` | of a root outside the group only its number is said | the error says more |
+| `patch_name` | a group's name() is "custom" | it says the name of the backend |
 | `in_a_batch` | one request for a batch, documented is one for each | it returns one for each |
 | `in_blocking_recv` | a receive from oneself hangs | recv is told from irecv |
 | `batch_under_way` | what belongs to one batch is not known | an operation knows its batch |
@@ -112,6 +113,22 @@ def patch_spelling():
     get_group_rank.before_teachdist = old
     _leave_alone(get_group_rank.__code__)
     _torchs.get_group_rank = get_group_rank
+
+
+def patch_name():
+    """A group's name() is that of its backend, as gloo's is; once per process."""
+    old = dist.ProcessGroup.name
+    if hasattr(old, "before_teachdist"):
+        return
+
+    def name(self):
+        said = old(self)
+        ours = said == "custom" and _ranks_of_ours(self)
+        return "teachdist" if ours else said
+
+    name.__doc__ = old.__doc__
+    name.before_teachdist = old
+    dist.ProcessGroup.name = name
 
 
 def _ranks_of_ours(group):

@@ -95,7 +95,7 @@ def _with_algorithm(entry):
 
 
 def clue(calls, before=None):
-    """The first equal calls made at different lines, as a sentence with a space in front; or "".
+    """The first calls made at different lines, as a sentence with a space in front; or "".
 
     before: look only at calls with smaller numbers.
     """
@@ -103,12 +103,17 @@ def clue(calls, before=None):
     if found is None or (before is not None and found[0] >= before):
         return ""
     number, entries = found
-    sites = {}
+    made = {}
     for rank in sorted(entries):
-        sites.setdefault(entries[rank].site, []).append(rank)
-    where = ", ".join(f"{site} on {ranks_words(ranks)}" for site, ranks in sites.items())
-    what = next(iter(entries.values())).what
-    return f" They may have parted at call {number}: {what} was called at {where}."
+        made.setdefault((entries[rank].what, entries[rank].site), []).append(rank)
+    if len({what for what, _ in made}) == 1:
+        where = ", ".join(f"{site} on {ranks_words(ranks)}" for (_, site), ranks in made.items())
+        said = f"{next(iter(made))[0]} was called at {where}"
+    else:
+        said = ", ".join(
+            f"{ranks_words(ranks)} called {what} at {site}" for (what, site), ranks in made.items()
+        )
+    return f" They may have parted at call {number}: {said}."
 
 
 def circle(places):

@@ -52,6 +52,13 @@ def test_a_root_outside_the_group_is_told_with_its_number_only():
     assert on(2, ask)[1] == [False, True]
 
 
+def test_a_group_of_another_backend_is_called_custom():
+    def ask():
+        return dist.ProcessGroup.name.before_teachdist(dist.group.WORLD), dist.group.WORLD.name()
+
+    assert on(2, ask) == [("custom", "teachdist")] * 2
+
+
 def test_a_batch_is_one_request_where_a_backend_can_coalesce():
     def ask():
         from teachdist.backend import Backend

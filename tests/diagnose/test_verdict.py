@@ -70,6 +70,11 @@ def test_the_clue_is_the_first_call_at_different_lines():
         "ranks 1 and 2."
     )
     assert verdict.clue(calls, before=1) == ""
+    calls[0][1] = entry(1, "all_reduce(float32[1]) at a.py:49")
+    assert verdict.clue(calls) == (
+        " They may have parted at call 1: rank 0 called all_reduce(float32[1]) at a.py:49, "
+        "ranks 1 and 2 called barrier() at a.py:14."
+    )
     assert verdict.clue({0: calls[0]}) == ""
 
 
