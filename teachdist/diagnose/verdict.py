@@ -20,6 +20,7 @@ from collections import Counter
 
 from teachdist.diagnose.call_site import IDLE
 from teachdist.diagnose.snapshot import ABSENT, CALL, CLOSED, DEAD, GONE, SILENT, USER
+from teachdist.diagnose.splits import disagreement
 from teachdist.words import ranks_words
 
 
@@ -72,6 +73,9 @@ def mismatch(group, number, entries, calls=None):
     """The sentence about ranks that are in different calls."""
     texts = [entry if isinstance(entry, str) else entry.call for entry in entries.values()]
     known = [entry for entry in entries.values() if not isinstance(entry, str)]
+    whats = {rank: e if isinstance(e, str) else e.call for rank, e in entries.items()}
+    if said := disagreement(whats):
+        return f'group "{group}", call {number}: {differing(entries)}; {said}{clue(calls, number)}'
     by_algorithm = len({text.rpartition(" at ")[0] for text in texts}) == 1 and ways(known)
     if by_algorithm:
         entries = {rank: _with_algorithm(entry) for rank, entry in entries.items()}

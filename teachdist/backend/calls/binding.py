@@ -34,6 +34,7 @@ from teachdist.backend.calls.checks import (
 )
 from teachdist.backend.calls.flat import cut, flat, room
 from teachdist.backend.calls.reduce_ops import reducer, short
+from teachdist.diagnose.splits import told
 
 
 def all_reduce(tensor, op, rank, size):
@@ -226,7 +227,9 @@ def all_to_all(outputs, inputs, rank, size):
     check_outputs(outputs, size, like, "all_to_all", "output_tensor_list")
     check_own(outputs[rank].numel(), inputs[rank].numel(), "all_to_all", rank)
     outs = [room(t) for t in outputs]
-    words = f"all_to_all({short(like.dtype)}, {[t.numel() for t in inputs]} elements by rank)"
+    splits = told([t.numel() for t in inputs], [t.numel() for t in outputs])
+    splits = splits or (f"{like.numel()} elements each",)
+    words = f"all_to_all({', '.join((short(like.dtype), *splits))})"
     call = _exchange(words, outs, [flat(t) for t in inputs], list(outputs), rank, size)
     for t, out in zip(outputs, outs, strict=True):
         call.writes(t, out)
@@ -240,10 +243,12 @@ def all_to_all_single(output, tensor, output_splits, input_splits, rank, size):
     check_output(output, op, "output")
     check_same_kind(output, tensor, op, "output", "input")
     out = room(output)
-    sources = _rows(flat(tensor), tensor, check_splits(tensor, input_splits, size, op, "input"))
-    outs = _rows(out, output, check_splits(output, output_splits, size, op, "output"))
+    sends = check_splits(tensor, input_splits, size, op, "input")
+    receives = check_splits(output, output_splits, size, op, "output")
+    sources, outs = _rows(flat(tensor), tensor, sends), _rows(out, output, receives)
     check_own(outs[rank].numel(), sources[rank].numel(), op, rank)
-    call = _exchange(describe(op, tensor), outs, sources, [output], rank, size)
+    words = describe(op, tensor, *told(sends, receives))
+    call = _exchange(words, outs, sources, [output], rank, size)
     call.writes(output, out)
     return call
 
