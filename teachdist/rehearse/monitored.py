@@ -3,7 +3,7 @@
 The texts are those of gloo, which users know; the waiting is in virtual time.
 """
 
-from teachdist.backend.p2p.monitored import _missing
+from teachdist.backend.p2p.monitored import came, missed
 from teachdist.diagnose.call_site import call_site
 from teachdist.rehearse.actors import Signal
 
@@ -54,11 +54,5 @@ def monitored_barrier(communicator, seconds, wait_all_ranks):
     if communicator.rank == 0:
         if not wait_all_ranks:
             missing = missing[:1]
-        raise RuntimeError(_missing(communicator, missing, seconds, "it did not come in time"))
-    raise RuntimeError(
-        f"Rank {communicator.global_ranks[communicator.rank]} successfully reached "
-        "monitoredBarrier, but received errors while waiting for send/recv from rank "
-        f"{communicator.global_ranks[0]}. Please check rank {communicator.global_ranks[0]} "
-        "logs for faulty rank.\n Original exception: \n"
-        "It said that another rank did not come in time."
-    )
+        raise RuntimeError(missed(communicator, missing, seconds, "it did not come in time"))
+    raise RuntimeError(came(communicator, missing, seconds))

@@ -2,8 +2,8 @@
 
 An ordinary barrier only hangs when a rank is missing. Here rank 0 takes the roll: each other rank
 sends it a word and waits for an answer; rank 0 knows who has called and who has not, and
-answers only when all have. If time runs out it tells those who came at once, so that all fail
-together and nobody waits out its own time.
+answers only when all have. If time runs out it tells those who came who did not, so that all fail
+together, with one list. They wait a moment longer than they were told to, for that answer.
 
 The two words are messages, under tags that users cannot have (negative ones). A tag counts the
 group's collectives so far and the monitored barriers since, so that what is left over from a
@@ -20,15 +20,15 @@ from teachdist.backend.p2p.requests import Message, receive, send
 from teachdist.links.transport.header import number_of
 
 _KIND = number_of("monitored barrier")
-_FINE, _FAILED = 1, 2
+_GRACE = 1.0  # seconds after its own time in which a rank still hears who is missing
 _PER_CALL = 1 << 20
 
 
 def monitored_barrier(communicator, seconds, wait_all_ranks):
     """Block until all ranks of the group have come, at most `seconds`; None.
 
-    Raises RuntimeError; on rank 0 it names the ranks that are missing (the first one, or all with
-    wait_all_ranks), on the others it says that they did come.
+    Raises RuntimeError that names the ranks which are missing (the first one, or all with
+    wait_all_ranks) by their numbers in the job, on every rank that has come.
     """
     roll = _Roll(communicator, seconds)
     if communicator.rank == 0:
@@ -45,23 +45,27 @@ class _Roll:
         self.deadline = time.monotonic() + seconds
         self.tag = -1 - communicator.sequence * _PER_CALL - communicator.next_roll()
 
-    def left(self):
-        return timedelta(seconds=max(0.001, self.deadline - time.monotonic()))
+    def left(self, more=0.0):
+        return timedelta(seconds=max(0.001, self.deadline + more - time.monotonic()))
 
-    def message(self, word):
-        view = memoryview(bytearray([word]))
+    def message(self, missing=()):
+        """A word with a bit for each rank of the group that is missing."""
+        bits = sum(1 << rank for rank in missing)
+        size = self.communicator.size // 8 + 1
+        view = memoryview(bytearray(bits.to_bytes(size, "little")))
         return Message(view, "monitored_barrier()", _KIND)
 
 
 def _call_roll(roll, wait_all_ranks):
     communicator = roll.communicator
     if roll.seconds <= 0:
+        me = communicator.global_ranks[0]
         raise RuntimeError(
-            f"[Rank {communicator.rank}]: Rank {communicator.global_ranks[0]} timed out in "
-            f"monitoredBarrier after {round(roll.seconds * 1000)} ms: it was given no time"
+            f"[Rank {me}]: Rank {me} timed out in monitoredBarrier after "
+            f"{round(roll.seconds * 1000)} ms: it was given no time"
         )
     others = range(1, communicator.size)
-    words = {rank: roll.message(0) for rank in others}
+    words = {rank: roll.message() for rank in others}
     works = {rank: receive(communicator, words[rank], rank, roll.tag) for rank in others}
     missing, why = [], None
     for rank, work in works.items():
@@ -72,38 +76,48 @@ def _call_roll(roll, wait_all_ranks):
             why = why or error
             if not wait_all_ranks:
                 break
-    answer = _FAILED if missing else _FINE
     for rank in others:
         if rank not in missing:
-            send(communicator, roll.message(answer), rank, roll.tag)
+            send(communicator, roll.message(missing), rank, roll.tag)
     if missing:
-        raise RuntimeError(_missing(communicator, missing, roll.seconds, why)) from why
+        raise RuntimeError(missed(communicator, missing, roll.seconds, why)) from why
 
 
 def _answer_roll(roll):
     communicator = roll.communicator
-    answer = roll.message(0)
+    answer = roll.message()
     try:
         coming = receive(communicator, answer, 0, roll.tag)
-        send(communicator, roll.message(_FINE), 0, roll.tag).wait(roll.left())
-        coming.wait(roll.left())
+        send(communicator, roll.message(), 0, roll.tag).wait(roll.left())
+        coming.wait(roll.left(_GRACE))
         why = None
     except RuntimeError as error:
         why = error
-    if why is None and answer.view[0] == _FINE:
+    bits = int.from_bytes(answer.view, "little")
+    missing = [rank for rank in range(communicator.size) if bits >> rank & 1]
+    if why is None and not missing:
         return
+    raise RuntimeError(came(communicator, missing, roll.seconds, why)) from why
+
+
+def came(communicator, missing, seconds, why=None):
+    """What a rank says that has come, while others have not: gloo's words, and who they are."""
     me, first = communicator.global_ranks[communicator.rank], communicator.global_ranks[0]
-    raise RuntimeError(
+    told = _who(communicator, missing, seconds) if missing else why
+    return (
         f"Rank {me} successfully reached monitoredBarrier, but received errors while waiting for "
         f"send/recv from rank {first}. Please check rank {first} logs for faulty rank.\n "
-        f"Original exception: \n{why or 'It said that another rank did not come in time.'}"
-    ) from why
+        f"Original exception: \n{told}"
+    )
 
 
-def _missing(communicator, missing, seconds, why):
+def missed(communicator, missing, seconds, why):
+    """What rank 0 of the group says of those who have not come."""
+    me = communicator.global_ranks[communicator.rank]
+    return f"[Rank {me}]: {_who(communicator, missing, seconds)}\n Original exception: \n{why}"
+
+
+def _who(communicator, missing, seconds):
     names = [str(communicator.global_ranks[rank]) for rank in missing]
     who = f"Rank {names[0]}" if len(names) == 1 else f"Ranks {', '.join(names)}"
-    return (
-        f"[Rank {communicator.rank}]: {who} failed to pass monitoredBarrier in "
-        f"{round(seconds * 1000)} ms\n Original exception: \n{why}"
-    )
+    return f"{who} failed to pass monitoredBarrier in {round(seconds * 1000)} ms"

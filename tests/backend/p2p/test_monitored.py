@@ -111,6 +111,7 @@ def test_those_who_came_are_not_among_the_missing():
     )
     assert first[0][1].startswith("[Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier")
     assert "Rank 1 successfully reached monitoredBarrier" in second[0][1]
+    assert second[0][1].endswith("Ranks 2, 3 failed to pass monitoredBarrier in 1000 ms")
 
 
 def test_rank_0_missing_is_noticed_by_the_others():
@@ -157,15 +158,17 @@ def test_documented_example(backend):
 
 def test_ranks_are_named_by_their_number_in_the_job():
     def job():
-        group = dist.new_group([1, 2])
+        group = dist.new_group([1, 2, 3])
         if dist.get_rank() == 0:
-            absent_until(False, 1)
+            absent_until(False, 2)
             return None
-        return call((1,), group, timeout=SHORT)
+        return call((1, 3), group, timeout=SHORT)
 
-    with RankPool(3, "teachdist") as pool:
-        error, _ = pool.run(job)[1]
-    assert "Rank 2 failed to pass monitoredBarrier" in error[1]
+    with RankPool(4, "teachdist") as pool:
+        _, (first, _), _, (other, _) = pool.run(job)
+    assert first[1].startswith("[Rank 1]: Rank 2 failed to pass monitoredBarrier")
+    assert other[1].startswith("Rank 3 successfully reached monitoredBarrier")
+    assert other[1].endswith("Rank 2 failed to pass monitoredBarrier in 300 ms")
 
 
 def test_the_group_stays_usable():
