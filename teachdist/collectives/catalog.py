@@ -66,7 +66,7 @@ def add(made: Algorithm) -> Algorithm:
     present = _ALGORITHMS[made.op].get(made.name)
     if present is not None and present.builtin:
         raise ValueError(
-            f"name: {made.op} already has an algorithm {made.name!r} in the catalogue; give yours "
+            f"{made.op} already has an algorithm {made.name!r} in the catalogue; give yours "
             f'another name, as in @algorithm("{made.op}", "my_{made.name}")'
         )
     _ALGORITHMS[made.op][made.name] = made
@@ -77,7 +77,7 @@ def add(made: Algorithm) -> Algorithm:
 def remove(op: str, name: str) -> None:
     """Take one of the reader's own algorithms out again; built-in ones stay."""
     if get(op, name).builtin:
-        raise ValueError(f"name: {op} algorithm {name!r} belongs to the catalogue and stays")
+        raise ValueError(f"{op} algorithm {name!r} belongs to the catalogue and stays")
     del _ALGORITHMS[op][name]
     choices.changes += 1
 
@@ -91,7 +91,7 @@ def get(op: str, name: str) -> Algorithm:
     close = difflib.get_close_matches(str(name), known, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     raise ValueError(
-        f"name: {op} has no algorithm {name!r}{hint}; there are {', '.join(known) or 'none'}"
+        f"{op} has no algorithm {name!r}{hint}; there are {', '.join(known) or 'none'}"
     )
 
 
@@ -101,8 +101,8 @@ def find_op(name: str) -> str:
     if len(ops) == 1:
         return ops[0]
     if not ops:
-        raise ValueError(f"name: no collective has an algorithm {name!r}; see catalog()")
-    raise ValueError(f"op: {name!r} exists for {', '.join(ops)}; say which with op=")
+        raise ValueError(f"no collective has an algorithm {name!r}; see catalog()")
+    raise ValueError(f"{name!r} exists for {', '.join(ops)}; say which with op=")
 
 
 def catalog() -> dict[str, tuple[str, ...]]:

@@ -212,5 +212,5 @@ def definition_of(op: str) -> Definition:
         return DEFINITIONS[op]
     except (KeyError, TypeError):
         raise ValueError(
-            f"op: there is no collective {op!r}; choose one of {', '.join(DEFINITIONS)}"
+            f"there is no collective {op!r}; choose one of {', '.join(DEFINITIONS)}"
         ) from None

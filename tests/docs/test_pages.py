@@ -42,7 +42,7 @@ def test_the_code_of_a_page_gives_what_the_page_says(page):
 
 
 def test_there_are_such_pages():
-    assert [page.stem for page in PAGES] == ["backends", "index", "rules", "slow"]
+    assert [page.stem for page in PAGES] == ["backends", "index", "rehearse", "rules", "slow"]
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def resolve(algorithm, op=None, chunks=None) -> Algorithm:
         return get(op or find_op(algorithm), algorithm)
     if op is None:
         raise ValueError(
-            "op: say which collective the function is meant to be, for example "
+            "say which collective the function is meant to be, for example "
             'prove(function, op="all_reduce")'
         )
     return make(op, algorithm, chunks=chunks)

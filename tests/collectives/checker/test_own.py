@@ -115,7 +115,7 @@ def test_names_of_the_catalogue_are_taken():
 
 
 def test_wrong_registrations():
-    with pytest.raises(ValueError, match="op: there is no collective 'allreduce'"):
+    with pytest.raises(ValueError, match="there is no collective 'allreduce'"):
         algorithm("allreduce")
     with pytest.raises(TypeError, match=r'for: @algorithm\("all_reduce"\)'):
         algorithm(get("all_reduce", "ring").generator)
