@@ -215,7 +215,10 @@ COMMANDS = {
     "rehearse": (*delegated("teachdist.rehearse.script"), "run a script on virtual ranks"),
     "calibrate": (*delegated("teachdist.bench.calibrate"), "measure this machine's links"),
     "doctor": (*delegated("teachdist.diagnose.doctor"), "where is every rank of a running job?"),
-    "explain": (*delegated("teachdist.tracing.explain"), "why was a job slow? from its traces"),
+    "explain": (
+        *delegated("teachdist.tracing.explain"),
+        "why was a job slow; of what did it die?",
+    ),
 }
 
 if __name__ == "__main__":
