@@ -76,14 +76,25 @@ class Blame:
 
     @cached_property
     def reasons(self):
-        """All `Reason`s; first those that cost most, what is unusual before what is not."""
-        return sorted(self._reasons.values(), key=lambda one: -one.unusual - 0.1 * one.waited)
+        """All `Reason`s; first those that cost most.
 
-    def without(self, reason=None):
-        """Seconds that the run would have taken without a reason (default: the first)."""
+        What is unusual comes before what is not, and what comes again before a late start.
+        """
+
+        def weight(reason):
+            once = 0.1 if reason.kind == "starting" else 1.0
+            return once * (reason.unusual + 0.1 * reason.waited)
+
+        return sorted(self._reasons.values(), key=weight, reverse=True)
+
+    def without(self, reason=None, most=float("inf")):
+        """Seconds that the run would have taken without a reason (default: the first).
+
+        most: seconds of a delay from which on it is left in, as it is another matter.
+        """
         reason = reason or (self.reasons[0] if self.reasons else None)
         late = reason.late if reason is not None else {}
-        delays = {operation: entry[1] for operation, entry in late.items()}
+        delays = {operation: entry[1] for operation, entry in late.items() if entry[1] <= most}
         ends = replay(self.program, self._shortened(delays))
         return max(ends.values(), default=0.0)
 
@@ -130,27 +141,29 @@ class Blame:
 
     def _blamed(self, reason):
         """The sentence on one rank and one line."""
-        saved, steps = self.seconds - self.without(reason), self._steps[reason.rank]
+        steps, most = self._steps[reason.rank], 3 * reason.seconds if reason.steps else float("inf")
+        saved = self.seconds - self.without(reason, most)
         affected = [step for step in reason.steps if step in steps.durations]
         whole, each, of = self.seconds, 1, "in all"
         if affected:
             whole = median(steps.durations[number] for number in affected)
             each, of = len(reason.steps), "a step"
-        verb = "comes" if reason.kind == "computing" else "is kept by a slow transfer"
-        late = f"{in_seconds(reason.seconds)} late to " if reason.kind == "computing" else "in "
+        text = f"Of {in_seconds(whole)} {of} {in_seconds(saved / each)} are spent waiting for "
+        text += f"rank {reason.rank}, which "
         group = f' of group "{reason.group}"' if reason.group not in ("", "0") else ""
-        text = (
-            f"Of {in_seconds(whole)} {of} {in_seconds(saved / each)} are spent waiting for rank "
-            f"{reason.rank}, which {verb} {late}{reason.name} {reason.number}{group} at "
-            f"{reason.site}"
-        )
-        if reason.kind == "computing":
-            since = "between two calls" if reason.since == reason.site else "before it"
-            if reason.since and reason.since != reason.site:
-                since = f"since {reason.since}"
-            text += f": its time {since} is longer than the others'{self._when(reason, steps)}"
-            if line := self._line(reason):
-                text += f", most of it at {line}"
+        call = f"{reason.name} {reason.number}{group} at {reason.site}"
+        if reason.kind == "starting":
+            text += f"comes {in_seconds(reason.seconds)} late to its first call, {call}"
+        elif reason.kind == "transfer":
+            text += f"is kept by a slow transfer in {call}"
+        else:
+            since = "between two calls" if reason.since == reason.site else f"since {reason.since}"
+            text += (
+                f"comes {in_seconds(reason.seconds)} late to {call}: its time {since} is longer "
+                f"than the others'{self._when(reason, steps)}"
+            )
+        if reason.kind != "transfer" and (line := self._line(reason)):
+            text += f", most of it at {line}"
         return text + "."
 
     def _when(self, reason, steps):

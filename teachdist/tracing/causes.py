@@ -22,7 +22,8 @@ from statistics import median
 class Cause:
     """A stretch of time that kept others waiting: on the way to `operation`, `since` a line or "".
 
-    kind: "computing" or "transfer". seconds: how long; longer: how much longer than elsewhere;
+    kind: "computing", "starting" (computing before the first wait) or "transfer". seconds: how
+    long; longer: how much longer than elsewhere;
     unusual: whether that is what makes it the cause.
     """
 
@@ -38,10 +39,10 @@ class Cause:
 class Reason:
     """What others waited for at one line, summed over the run.
 
-    rank: who was late. kind: "computing" or "transfer". site, name, group: the call to which it
-    came late. waited: seconds that all ranks together waited for it; unusual: those of them that
-    are due to stretches longer than on other ranks. late: {operation: (the step or None, how late
-    in seconds, which of its group the call was, the line of the wait before)}.
+    rank: who was late. kind: "computing", "starting" or "transfer". site, name, group: the call to
+    which it came late. waited: seconds that all ranks together waited for it; unusual: those of
+    them that are due to stretches longer than on other ranks. late: {operation: (the step or None,
+    how late in seconds, which of its group the call was, the line of the wait before)}.
     """
 
     rank: int
@@ -55,9 +56,10 @@ class Reason:
 
     @property
     def counted(self):
-        """The entries of `late` that count: at least half as late as the worst."""
-        worst = max(entry[1] for entry in self.late.values())
-        return [entry for entry in self.late.values() if entry[1] >= 0.5 * worst]
+        """The entries of `late` that count: at least half as late as the worst but for a tenth."""
+        worst = sorted((entry[1] for entry in self.late.values()), reverse=True)
+        usual = worst[len(worst) // 10]
+        return [entry for entry in self.late.values() if entry[1] >= 0.5 * usual]
 
     @property
     def seconds(self):
@@ -107,7 +109,8 @@ class Causes:
             own, before = self._computed(operation)
             line = before.operation.site if before is not None else ""
             longer = own - self._elsewhere(operation)
-            causes.append(Cause("computing", operation, line, own, longer))
+            kind = "starting" if before is None else "computing"
+            causes.append(Cause(kind, operation, line, own, longer))
             if before is None or arrived[operation] - own <= since:
                 break
             operation, came = self._held_by(before)
