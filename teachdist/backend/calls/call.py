@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from teachdist.backend.calls.flat import is_view_of, put_back
-from teachdist.backend.calls.reduce_ops import short
+from teachdist.backend.calls.reduce_ops import factor_of, short
 
 
 @dataclass
@@ -65,5 +65,7 @@ def describe(op, tensor, *details):
 
 
 def name_of(op):
-    """SUM for torch's ReduceOp.SUM."""
-    return getattr(op, "op", op).name
+    """SUM for torch's ReduceOp.SUM; PREMUL_SUM(2) with its factor, which ranks must share."""
+    name = getattr(op, "op", op).name
+    factor = getattr(op, "factor", None) if name == "PREMUL_SUM" else None
+    return name if factor is None else f"{name}({factor_of(factor)})"

@@ -54,6 +54,11 @@ class Reducer:
     factor: object = None
 
     @cached_property
+    def agreed(self):
+        """What must be equal on all ranks, as text."""
+        return self.name if self.factor is None else f"{self.name}({factor_of(self.factor)})"
+
+    @cached_property
     def combine(self):
         """A function that combines two flat tensors and writes to a third, by the keyword `out`.
 
@@ -150,3 +155,9 @@ def _undefined(name, dtype):
 def short(dtype):
     """float32 for torch.float32."""
     return str(dtype).removeprefix("torch.")
+
+
+def factor_of(factor):
+    """A factor, a number or a tensor, as text: equal if the factors are."""
+    values = factor.flatten().tolist() if isinstance(factor, torch.Tensor) else [factor]
+    return ", ".join(f"{value:.9g}" for value in values)

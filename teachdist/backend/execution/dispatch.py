@@ -81,5 +81,5 @@ class Routes:
 
 
 def _kind(call):
-    how = call.reducer.name if call.reducer is not None else ""
+    how = call.reducer.agreed if call.reducer is not None else ""
     return call.op, call.root, how, call.agree

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import on
+from ranks import RankPool, on, raised
 from values import DTYPES, UNSIGNED, defined, make, reduced, same
 
 from teachdist.backend.calls.reduce_ops import reducer
@@ -88,6 +88,17 @@ def test_premul_sum():
         return by_number.tolist(), by_tensor.tolist(), output.item(), given.tolist()
 
     assert on(2, job) == [([8, 12], [2, 3], 8, [1, 2]), ([8, 12], [2, 3], 12, [3, 4])]
+
+
+@pytest.mark.skipif(not hasattr(dist, "_make_nccl_premul_sum"), reason="torch without NCCL")
+def test_premul_sum_with_factors_that_differ():
+    def job():
+        factor = [2.0, 3.0][dist.get_rank()]
+        return raised(dist.all_reduce, torch.ones(2), op=dist._make_nccl_premul_sum(factor))
+
+    with RankPool(2, "teachdist") as pool:
+        told = [text for one in pool.run(job) if one is not None for text in [one[1]]]
+    assert any("PREMUL_SUM(2)" in text and "PREMUL_SUM(3)" in text for text in told)
 
 
 def test_premul_sum_needs_a_factor():
