@@ -129,5 +129,5 @@ class Communicator:
 
 
 def _fingerprint(call):
-    how = call.reducer.name if call.reducer is not None else ""
+    how = call.reducer.agreed if call.reducer is not None else ""
     return call.op, call.root, how, call.agree

@@ -308,7 +308,7 @@ def _rows(values, tensor, splits):
 class _Union:
     """For a barrier: its one chunk is empty, so combining has nothing to do."""
 
-    name = "none"
+    name = agreed = "none"
 
     def combine(self, left, right, out):
         """Both are empty."""
