@@ -215,6 +215,7 @@ COMMANDS = {
     "rehearse": (*delegated("teachdist.rehearse.script"), "run a script on virtual ranks"),
     "calibrate": (*delegated("teachdist.bench.calibrate"), "measure this machine's links"),
     "doctor": (*delegated("teachdist.diagnose.doctor"), "where is every rank of a running job?"),
+    "lint": (*delegated("teachdist.rules.lint"), "mistakes that the text of a program shows"),
     "explain": (
         *delegated("teachdist.tracing.explain"),
         "why was a job slow; of what did it die?",

@@ -7,6 +7,7 @@ Rooms
     streams.py    what goes where: which operations follow each other, which meet first
     judging.py    finds what is wrong, and which rule it is that is broken
     verdict.py    the answer, in sentences with their lines
+    lint.py       what the text of a program shows, before it runs
     picture.py    who called what and who waits, drawn
 
 A trace answers `trace.check(rules="nccl")` (of all ranks: `tracing.gather`), a rehearsal the same,
