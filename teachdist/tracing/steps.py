@@ -12,8 +12,9 @@ from statistics import median
 class Steps:
     """The steps of one rank. items: of `Program`, in order.
 
-    durations: {number of a step, from 1: seconds until the next one began}; the last has none.
-    seconds: their median, None if nothing repeats itself.
+    durations: {number of a step, from 1: seconds from the end of the one before to its own end},
+    so that it holds what its first call came late for; the first has none. seconds: their median,
+    None if nothing repeats itself.
     """
 
     def __init__(self, items):
@@ -23,15 +24,18 @@ class Steps:
         self.period = _period(calls)
         self.first, last = _repeating(calls, self.period) if self.period else (0, 0)
         self.count = (last - self.first) // self.period if self.period else 0
-        starts = self._starts = [begun[self.first + k * self.period].at for k in range(self.count)]
-        self.durations = {k: b - a for k, (a, b) in enumerate(pairwise(starts), 1)}
+        self._ends = {}
+        for item in items:
+            if step := self.of(item.operation):
+                self._ends[step] = max(item.until, self._ends.get(step, item.until))
+        ends = [self._ends[step] for step in sorted(self._ends)]
+        self.durations = {k: b - a for k, (a, b) in enumerate(pairwise(ends), 2)}
         self.seconds = median(self.durations.values()) if self.durations else None
 
     def around(self, number, zero):
         """(begin, end) of a step with its neighbours, in seconds since `zero`."""
-        first = max(0, number - 2)
-        last = min(len(self._starts) - 1, number + 1)
-        return self._starts[first] - zero, self._starts[last] - zero
+        first, last = max(number - 2, 1), min(number + 1, self.count)
+        return self._ends[first] - zero, self._ends[last] - zero
 
     def of(self, operation):
         """The number of the step, from 1, in which an operation began; None outside of all."""

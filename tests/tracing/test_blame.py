@@ -1,5 +1,6 @@
 """Who kept whom waiting: the right rank, line, step and milliseconds of delays put in."""
 
+import re
 import time
 
 import pytest
@@ -9,8 +10,6 @@ import torch.distributed as dist
 from teachdist import rehearse, trace, tracing
 from teachdist.tracing.program import Program
 from teachdist.tracing.replay import replay
-
-MODEL = {"clock": "modelled"}
 
 
 def train(delays, steps=8, work=0.01):
@@ -32,7 +31,8 @@ def test_a_late_rank_is_named_with_its_line_and_milliseconds(ranks):
     assert (first.rank, first.kind, first.name) == (late, "computing", "all_reduce")
     assert first.site.startswith("test_blame.py:")
     assert first.seconds == pytest.approx(0.04, rel=0.1)
-    assert f"waiting for rank {late}, which comes 40 ms late to all_reduce" in found.sentence
+    said = rf"waiting for rank {late}, which comes (39|40)(\.\d)? ms late to all_reduce"
+    assert re.search(said, found.sentence)
     assert ", in every step" in found.sentence
 
 
