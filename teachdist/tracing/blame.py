@@ -260,13 +260,17 @@ class Blame:
         return waits(rows, self.program.critical_path(), window, title)
 
     def _repr_html_(self):
-        return svg.image(self.svg(), self.sentence) + f"<pre>{escape(str(self))}</pre>"
+        tables = escape(self._tables())
+        return (
+            f"{svg.image(self.svg(), self.sentence)}<p>{escape(self.sentence)}</p>"
+            f'<pre style="overflow-x:auto;max-width:100%">{tables}</pre>'
+        )
+
+    def _tables(self):
+        return f"{self.by_rank()}\n\n{self.by_line()}" if self.reasons else self.by_rank()
 
     def __str__(self):
-        parts = [self.sentence, "", self.by_rank()]
-        if self.reasons:
-            parts += ["", self.by_line()]
-        return "\n".join(parts)
+        return f"{self.sentence}\n\n{self._tables()}"
 
     def __repr__(self):
         return self.sentence
