@@ -36,6 +36,12 @@ COLLECTIVES = {
     "all_to_all", "all_to_all_single", "barrier", "monitored_barrier", "broadcast_object_list",
     "all_reduce_coalesced",
 }  # fmt: skip
+_GROUP_AT = {  # the place of `group` among the arguments
+    "all_reduce": 2, "broadcast": 2, "reduce": 3, "all_gather": 2, "all_gather_into_tensor": 2,
+    "all_gather_object": 2, "gather": 3, "gather_object": 3, "scatter": 3, "reduce_scatter": 3,
+    "reduce_scatter_tensor": 3, "all_to_all": 2, "all_to_all_single": 4, "barrier": 0,
+    "monitored_barrier": 0, "broadcast_object_list": 2, "scatter_object_list": 3,
+}  # fmt: skip
 _LISTS = {"all_gather", "gather", "all_to_all"}
 _MODULES = {"dist", "torch.distributed", "distributed"}
 _RANK = re.compile(r"\b(rank|global_rank|local_rank|my_rank|world_rank)\b|get_rank\(|\bRANK\b")
@@ -84,6 +90,9 @@ def _called(node):
 
 def _group_of(call):
     """The group argument of a call as an expression; None for the default group."""
+    place = _GROUP_AT.get(_called(call))
+    if place is not None and len(call.args) > place:
+        return call.args[place]
     for keyword in call.keywords:
         if keyword.arg == "group" and not (
             isinstance(keyword.value, ast.Constant) and keyword.value.value is None
@@ -99,7 +108,7 @@ def _collectives(nodes):
         node = todo.pop(0)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             continue
-        if _called(node) in COLLECTIVES and _group_of(node) is None and len(node.args) < 6:
+        if _called(node) in COLLECTIVES and _group_of(node) is None:
             yield node
         todo[:0] = list(ast.iter_child_nodes(node))
 
@@ -114,6 +123,8 @@ def _on_rank(test):
 class _Checks(ast.NodeVisitor):
     def __init__(self, file):
         self.file, self.found = file, []
+        self._scope = None  # the function that is looked at
+        self._parted = {}  # (function, collective) -> [(condition, call)] that only some ranks make
 
     def say(self, node, code, text):
         self.found.append(Finding(self.file, node.lineno, node.col_offset + 1, code, text))
@@ -132,8 +143,8 @@ class _Checks(ast.NodeVisitor):
             for side, others in zip(sides, names[::-1], strict=True):
                 for call in side:
                     if _called(call) not in others:
-                        text = "is called by some ranks only: under a condition on the rank"
-                        self.say(call, "TD001", f"{_called(call)} {text}")
+                        key = self._scope, _called(call)
+                        self._parted.setdefault(key, []).append((node, call))
         for part in ast.walk(node):
             local = isinstance(part, ast.Call) and any(
                 keyword.arg == "use_local_synchronization" for keyword in part.keywords
@@ -141,6 +152,18 @@ class _Checks(ast.NodeVisitor):
             if _called(part) == "new_group" and not local:
                 text = "new_group is called by some ranks only; all ranks of the job must call it"
                 self.say(part, "TD004", text)
+
+    def _some_ranks_only(self):
+        """TD001, but where the same collective stands under several conditions of a function.
+
+        `if rank != 0: barrier()`, then work, then `if rank == 0: barrier()` is how one rank goes
+        first, and right.
+        """
+        for (_, name), places in self._parted.items():
+            if len({id(condition) for condition, _ in places}) == 1:
+                for _, call in places:
+                    text = "is called by some ranks only: under a condition on the rank"
+                    self.say(call, "TD001", f"{name} {text}")
 
     def _blocks(self, node):
         """Early ends: what follows an `if` on the rank that leaves this block of statements."""
@@ -181,8 +204,12 @@ class _Checks(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_FunctionDef(self, node):
+        outer, self._scope = self._scope, node
         self._one_tensor(node)
         self.generic_visit(node)
+        self._scope = outer
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_Module(self, node):
         self._one_tensor(node)
@@ -215,6 +242,7 @@ class _Checks(ast.NodeVisitor):
 
     def whole(self, tree, source):
         """What needs more than one place."""
+        self._some_ranks_only()
         groups = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and _called(node.value) == "new_group":

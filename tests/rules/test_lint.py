@@ -90,6 +90,15 @@ GOOD = """
             dist.gather(t, outs, 0)
         else:
             dist.gather(t, None, 0)
+        if rank < 2:
+            dist.all_reduce(t, dist.ReduceOp.SUM, some)
+            dist.broadcast(t, 0, some)
+    def first(rank):
+        if rank != 0:
+            dist.barrier()
+        yield
+        if rank == 0:
+            dist.barrier()
 """
 
 
