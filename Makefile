@@ -17,8 +17,10 @@ bench: $(VENV)/.lab
 	$(BIN)/teachdist bench
 
 test: $(VENV)/.dev chromium
-	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest --nbval --nbval-cell-timeout=180 notebooks
+	@tests=0; $(BIN)/python -m pytest || tests=$$?; \
+	notebooks=0; $(BIN)/python -m pytest --nbval --nbval-cell-timeout=180 notebooks || notebooks=$$?; \
+	said() { [ $$2 = 0 ] && echo "$$1: passed" || echo "$$1: FAILED, see above"; }; \
+	said tests $$tests; said notebooks $$notebooks; [ $$tests = 0 ] && [ $$notebooks = 0 ]
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/build.py
